@@ -83,7 +83,7 @@ def carry_out(plan: Callable[[Context], _C], inputs: Paths, context: Context, *,
         updated = _updated(existing, planned.sources) if existing else set()
         if context.dry_run:
             for path in updated:
-                lock.check_reaches(path)
+                lock.check_reach(path)
             new = [*planned.folders, *(path for path in planned.paths if os.path.dirname(path) not in planned.folders)]
             check_results(new, context, overwrite=overwrite, renamed=planned.renamed)
             return planned

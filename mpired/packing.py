@@ -138,7 +138,7 @@ class Packing(Transfer):
         scratch.allocate(self.records.nbytes)
         for _ in progress(self._write(scratch, FlatLayout(self.packed.stored)), self.records.nbytes):
             pass
-        source = LocalSource(scratch.name, scratch.shared_path)
+        source = LocalSource(scratch.name, scratch.shared.path)
         return Array(source, self.packed.datatype, self.count, self.packed.stored)
 
     def _write(self, output: Output | Scratch, layout: FlatLayout) -> Iterator[int]:

@@ -20,7 +20,7 @@ from mpired.files.lock import NOTHING_HELD, Held
 from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.files.places import in_the_way, is_stream
-from mpired.files.scratch import Compression, Single
+from mpired.files.scratch import Compression, Scratch
 from mpired.files.transaction import Transaction
 from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
@@ -92,7 +92,7 @@ class Call(NamedTuple):
                 paths, overwrite=overwrite, context=context, held=held, named=named, level=level, folders=self.folders
             )
         with outputs:
-            drafts = [outputs] if isinstance(outputs, Single) else cast("Sequence[Output]", outputs.drafts)
+            drafts = [outputs] if isinstance(outputs, Scratch) else cast("Sequence[Output]", outputs.drafts)
             rest = iter(drafts)
             for plan, results in zip(self.plans, self.results_by_plan, strict=True):
                 fill(plan, results, [next(rest) for _ in results], context, link=options["link"])

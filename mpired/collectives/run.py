@@ -191,7 +191,7 @@ def folded(
         if not plan.has_unknown_length:
             scratch.allocate(end)
         fold(plan, [*also, *targets.values()], context)
-        source = LocalSource(scratch.name, scratch.shared_path)
+        source = LocalSource(scratch.name, scratch.shared.path)
 
         def native(share: Share, result: ResultArray, region: Region) -> Array:
             count = plan.found if plan.has_unknown_length else share.count_of(result.rank.count)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 
 from mpired.context import Context
-from mpired.files import lock
-from mpired.files.lock import LockTimeout, Target, inode, open_target
-from mpired.files.names import check_is_data, check_no_old_journal, has_log, mark_of
+from mpired.files import calls
+from mpired.files.lock import Inode, LockTimeout, NoLocksError, Target, acquire, check_reach, close_open, inode
+from mpired.files.names import MARK, check_is_data, check_no_old_journal, has_log
 from mpired.log import notice
 
 
 def recover_for_reading(name: str, context: Context) -> None:
     """Make sure that no change of a file is half done, before it is read or a new file takes its name."""
     path = check_is_data(name)
-    if not has_log(path) and mark_of(path) is None:
+    if not has_log(path) and not calls.attribute(path, MARK):
         return
     if context.dry_run:
         notice([name], "has an unfinished change of an interrupted command, which the call itself finishes first")
@@ -30,7 +31,7 @@ def lock_all(
     names: Sequence[str],  # the files
     waiting: LockTimeout,  # how long to wait for all of them
     *,
-    opened: Callable[[str], Target | None] = open_target,  # opens a file, or returns None to leave it out
+    opened: Callable[[str], Target | None] = Target,  # opens a file, or returns None to leave it out
 ) -> Iterator[dict[str, Target]]:
     """Lock files in the order of their inodes, so that two commands never wait for each other.
 
@@ -43,11 +44,12 @@ def lock_all(
             for target in targets.values():
                 check_is_data(target.path)
                 check_no_old_journal(target.path)
-                if has_log(target.path, target.status):
+                if has_log(target.path, os.fstat(target.fd)):
                     from mpired.files import recovery  # noqa: PLC0415 - few files have a log
 
                     recovery.recover(target.name, target.path, recovery.How(waiting, writing=True))
-            if all(target.is_current for target in targets.values()):
+                target.status = os.fstat(target.fd)
+            if all(calls.leads_to(each.base, each.dirfd, each.fd) for each in targets.values()):
                 yield targets
                 return
 
@@ -64,16 +66,16 @@ def _lock_each(
             # Targets in one directory share its descriptor: many are locked at a time.
             dirfd = folders.setdefault(target.directory, target.dirfd)
             if dirfd != target.dirfd:
-                lock.close_open(target.dirfd)
+                close_open(target.dirfd)
             target.dirfd, target.waiting = dirfd, waiting
-    held: set[lock.Inode] = set()
+    held: set[Inode] = set()
     for name, target in sorted(targets.items(), key=lambda each: inode(each[1].status)):
         if inode(target.status) in held:
             continue
-        lock.check_reach(target.fd, name)  # other machines must not change the file at the same time
+        check_reach(name, target.fd)  # other machines must not change the file at the same time
         try:
-            lock.acquire(target.fd, name, waiting, shared=target.shared)
-        except lock.NoLocksError:
+            acquire(target.fd, name, waiting, shared=target.shared)
+        except NoLocksError:
             if not target.optional:
                 raise
             del targets[name]

@@ -16,34 +16,34 @@ import resource
 import stat
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple
 
 from mpired.files import mounts
 from mpired.log import step
 
+FORGET = mmap.MADV_DONTNEED  # advice on mapped pages that were read: the cache of the system has them still
 # Linux refuses one transfer of 2 GiB or more; smaller ones also let a signal in between.
 TRANSFER = 64 << 20
 _COPY_BLOCK, _SPARSE_BLOCK = 1 << 20, 64 << 10
 _TO_DISK, _INTO_PLACE = "bringing results to the disk", "putting results in place"
-_SYNC_FILE_RANGE_WRITE = 2
+_LIBC, _SYNC_FILE_RANGE_WRITE = ctypes.CDLL(None), 2
 # A request of ioctl(2) that Python does not name.
 _FS_IOC_GETVERSION = 0x80087601
 # Of the whole file (fcntl_locking(2)).
 _READ_LOCK, _WRITE_LOCK, _NO_LOCK = (
     struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0) for kind in (fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK)
 )
-NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+_WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENOTTY})
+_ABSENT = UNSUPPORTED | {errno.ENODATA, errno.ENOENT, errno.ENOTDIR}
 
 
-class errors_name:  # noqa: N801 - used as a function; a generator would cost more than the calls that it guards
+# A generator would cost more than the calls that it guards.
+class errors_name(contextlib.AbstractContextManager["errors_name"]):  # noqa: N801 - used as a function
     """Give an `OSError` of the block the name that the user knows, not a descriptor's or a temporary one."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-
-    def __enter__(self) -> None:
-        pass
 
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, OSError):
@@ -60,14 +60,11 @@ def undoing(undo: Callable[[], object]) -> Iterator[None]:
         raise
 
 
-class Closing:
+class Closing(contextlib.AbstractContextManager[Any]):
     """The base of objects that are closed at the end of a `with` block."""
 
     def close(self) -> None:
         """Close the object."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -149,16 +146,9 @@ def pread_some(fd: int, nbytes: int, offset: int) -> bytes:
     return bytes(content[: pread_into(fd, content, offset)])
 
 
-class Mapped:
-    """The bytes of an open file, mapped into memory for reading."""
-
-    def __init__(self, fd: int) -> None:
-        self.content = mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
-        self._advice = mmap.MADV_DONTNEED
-
-    def forget(self) -> None:
-        """Release the pages that were read to the cache of the system."""
-        self.content.madvise(self._advice)
+def mapped(fd: int) -> mmap.mmap:
+    """Map the bytes of an open file into memory for reading."""
+    return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
 
 
 def pwrite_all(fd: int, data: memoryview | bytes, offset: int) -> None:
@@ -172,12 +162,7 @@ def pwrite_all(fd: int, data: memoryview | bytes, offset: int) -> None:
 def start_writeback(fd: int, offset: int, nbytes: int) -> None:
     """Start the write-back of a range, so that a later `fsync` has less to wait for."""
     if nbytes:  # 0 would mean the rest of the file
-        _libc().sync_file_range(fd, ctypes.c_int64(offset), ctypes.c_int64(nbytes), _SYNC_FILE_RANGE_WRITE)
-
-
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None)
+        _LIBC.sync_file_range(fd, ctypes.c_int64(offset), ctypes.c_int64(nbytes), _SYNC_FILE_RANGE_WRITE)
 
 
 def write_all(fd: int, data: memoryview | bytes) -> None:
@@ -212,10 +197,15 @@ def copy_range(source: int, target: int, start: int, stop: int, to: int, *, zero
 
 
 def allocate(fd: int, nbytes: int, start: int = 0) -> None:
-    """Reserve `nbytes` for the file from `start` on, so that a full disk shows before any work; it gets that size."""
-    end = max(os.fstat(fd).st_size, start + nbytes)
-    if not reserve(fd, start, start + nbytes):
-        os.ftruncate(fd, end)
+    """Let the file have `nbytes` from `start` on, reserved where possible: then a full disk shows before any work."""
+    try:
+        if nbytes and mounts.filesystem_type(fd) in mounts.WITH_EXTENTS:
+            os.posix_fallocate(fd, start, nbytes)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+    if os.fstat(fd).st_size < start + nbytes:
+        os.ftruncate(fd, start + nbytes)
 
 
 def set_size(fd: int, nbytes: int) -> None:
@@ -223,8 +213,8 @@ def set_size(fd: int, nbytes: int) -> None:
     os.ftruncate(fd, nbytes)
 
 
-def lock(fd: int, *, shared: bool = False) -> bool:
-    """Take the write lock, or a read lock, on an open file without waiting; return whether it was free."""
+def lock(fd: int, *, shared: bool = False) -> bool | None:
+    """Take the write lock, or a read lock, without waiting; return whether it was free, None if there are no locks."""
     # Locks of this kind end with the last descriptor, so a lock that can be taken has no living owner. They belong to
     # the open file description: closing another descriptor of the file does not lose them, but a forked child has them
     # too.
@@ -232,13 +222,18 @@ def lock(fd: int, *, shared: bool = False) -> bool:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _READ_LOCK if shared else _WRITE_LOCK)
     except (BlockingIOError, PermissionError):
         return False
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise
+        return None
     return True
 
 
-def unlock(fd: int) -> None:
-    """Release the lock on an open file, which a child that has the descriptor would keep."""
+def release(fd: int) -> None:
+    """Close a file, and release its lock, which a child that has the descriptor would keep."""
     with contextlib.suppress(OSError):
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _NO_LOCK)
+    let_go(fd)
 
 
 def leads_to(name: bytes | str, dirfd: int, fd: int) -> bool:
@@ -257,7 +252,7 @@ def generation(fd: int) -> int:
         raise
 
 
-def attribute(file: str | int, name: str, absent: frozenset[int] = UNSUPPORTED | {errno.ENODATA}) -> bytes:
+def attribute(file: str | int, name: str, absent: frozenset[int] = _ABSENT) -> bytes:
     """Return an extended attribute of a file; b"" if it is not there, by one of the errors `absent`."""
     try:
         return os.getxattr(file, name)
@@ -281,11 +276,11 @@ def has_several_names(status: os.stat_result) -> bool:
     return status.st_nlink > 1
 
 
-def status_at(name: bytes | str, dirfd: int) -> os.stat_result | None:
-    """Return the status of a name in a directory, None if it is free; a link is not followed."""
+def status_at(name: bytes | str, dirfd: int | None = None) -> os.stat_result | None:
+    """Return the status of a path, or of a name in a directory, None if it is free; a link is not followed."""
     try:
         return os.stat(name, dir_fd=dirfd, follow_symlinks=False)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 
@@ -302,19 +297,6 @@ def directory(path: str) -> Iterator[int]:
         yield dirfd
     finally:
         let_go(dirfd)
-
-
-def reserve(fd: int, start: int, stop: int) -> bool:
-    """Reserve the space of a range of a file; return whether the file system could promise it."""
-    if start >= stop or mounts.filesystem_type(fd) not in mounts.WITH_EXTENTS:
-        return False
-    try:
-        os.posix_fallocate(fd, start, stop - start)
-    except OSError as error:
-        if error.errno not in UNSUPPORTED:
-            raise
-        return False
-    return True
 
 
 def open_unnamed(dirfd: int) -> int | None:
@@ -364,16 +346,6 @@ def rename(old: bytes | str, new: bytes | str, dirfd: int) -> None:
             if os.stat(new, dir_fd=dirfd, follow_symlinks=False).st_ino == inode:
                 return
         raise
-
-
-def move_exclusively(old: bytes, new: bytes, dirfd: int) -> None:
-    """Give `old` the name `new`; `FileExistsError` if something has that."""
-    if linked(old, new, dirfd, dirfd):
-        unlink(old, dirfd)
-        return
-    if status_at(new, dirfd) is not None:  # a file system without hard links
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-    rename(old, new, dirfd)
 
 
 def unlink(name: bytes | str, dirfd: int | None = None) -> None:

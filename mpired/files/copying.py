@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mpired.errors import OutputExistsError
-from mpired.files import calls, mounts
+from mpired.files import calls
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 # Extended attributes of mpired itself belong to the content, so another content does not inherit them.
 OWN_ATTRIBUTES = "user.mpired."
-_ACCESS_LIST = "system.posix_acl_access"
+_ACCESS_LIST, _NO_LIST = "system.posix_acl_access", calls.UNSUPPORTED | {errno.ENODATA}
 _BLOCKS_UNIT = 512  # bytes, whatever the blocks of the file system are (inode(7))
 _FICLONE = 0x40049409  # ioctl_ficlone(2), which Python does not name
 
@@ -36,7 +36,7 @@ def copy_file(source: int, target: int) -> None:
     """Copy a file to an empty one, by sharing its blocks where the file system can, else with its holes."""
     if not clone(source, target):
         nbytes = os.fstat(source).st_size
-        calls.set_size(target, nbytes)
+        os.ftruncate(target, nbytes)
         copy_sparse(source, target, 0, nbytes, 0)
 
 
@@ -152,12 +152,11 @@ def mode_within(source: os.stat_result, path: str | int, fd: int) -> int:
 
 def access_list(file: str | int) -> bytes:
     """Return the access control list of a file, b"" if it has none beyond its mode."""
-    return calls.attribute(file, _ACCESS_LIST)
+    return calls.attribute(file, _ACCESS_LIST, _NO_LIST)  # of a file that is gone it is not known
 
 
 def default_mode() -> int:
     """Return the permissions of a new file: 0666 less the umask."""
-    for line in mounts.lines("/proc/self/status"):
-        if line.startswith("Umask:"):
-            return 0o666 & ~int(line.split()[1], 8)
-    return 0o600
+    with open("/proc/self/status", errors="replace") as file:
+        umask = next((line.split()[1] for line in file if line.startswith("Umask:")), "177")
+    return 0o666 & ~int(umask, 8)

@@ -19,14 +19,14 @@ import os
 import struct
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
 from mpired.errors import BufferFileError, UsageError, number
 from mpired.files import calls, copying
-from mpired.files.lock import Target, open_target
-from mpired.files.names import Place, digest
+from mpired.files.lock import Target
+from mpired.files.names import KEYS, Place, digest, own_path
 
 ATTRIBUTE = copying.OWN_ATTRIBUTES + "once"
 KEY_NBYTES = 16
@@ -59,24 +59,6 @@ class Counted(NamedTuple):
     chain: bytes  # digest of the last
     name: bytes  # of the file
 
-    @classmethod
-    def of(cls, value: bytes) -> Self | None:
-        """Decode an attribute; None if it has no keys, or those of version 0.1."""
-        if len(value) < _COUNTED.size or not value.startswith(_MAGIC):
-            return None
-        _, identity, number, chain = _COUNTED.unpack_from(value)
-        return cls(identity, number, chain, value[_COUNTED.size :].rstrip(b"\0"))
-
-    @property
-    def encoded(self) -> bytes:
-        """The value of the attribute."""
-        return _COUNTED.pack(_MAGIC, self.identity, self.number, self.chain) + self.name
-
-
-def stored(fd: int) -> bytes:
-    """Return the attribute of a file, b"" if it has none."""
-    return calls.attribute(fd, ATTRIBUTE, frozenset({errno.ENODATA}))
-
 
 def remember(fd: int, value: bytes) -> None:
     """Give a file the attribute, in the place of the one that it has."""
@@ -89,32 +71,30 @@ def remember(fd: int, value: bytes) -> None:
         raise
 
 
-def hand_over(new: bytes, old: Target | None, fd: int) -> None:
-    """Give a new file the attribute of new keys; without any it takes over the one of the old file."""
-    if value := new or (b"" if old is None else calls.attribute(old.fd, ATTRIBUTE)):
-        remember(fd, value)
-
-
 class Keys:
     """The keys of a target, which its lock guards; `UsageError` where no file can have attributes."""
 
     def __init__(self, place: Place, target: int | None) -> None:
         # `target` is the descriptor of the file; None if it does not exist yet.
         self._name, self._dirfd, self._target = place.name, place.dirfd, target
-        self._own_name = place.keys_name
-        self._keys_path = os.path.join(os.path.dirname(place.name), os.fsdecode(place.keys_name))  # in messages
+        base = own_path(os.fsdecode(place.base), KEYS)
+        self._own_name, self._keys_path = os.fsencode(base), os.path.join(os.path.dirname(place.name), base)
         try:
-            value = b"" if target is None else stored(target)
+            value = b"" if target is None else calls.attribute(target, ATTRIBUTE, frozenset({errno.ENODATA}))
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 error.filename = place.name
                 raise
             reason = f"its file system keeps no extended attributes ({error.strerror}), so `once` has no place for keys"
             raise UsageError(place.name, reason) from error
-        self._counted = Counted.of(value)
-        pieces = (value[at : at + _OLD_NBYTES] for at in range(0, len(value), _OLD_NBYTES))
-        padded = (each.ljust(KEY_NBYTES, b"\0") for each in pieces if any(each))
-        self._old = [] if self._counted else [KeyRecord(key, "", 0) for key in padded]
+        self._counted: Counted | None = None
+        self._old: list[KeyRecord] = []
+        if len(value) >= _COUNTED.size and value.startswith(_MAGIC):
+            fields = _COUNTED.unpack_from(value)[1:]
+            self._counted = Counted._make((*fields, value[_COUNTED.size :].rstrip(b"\0")))
+        else:  # none, or those of version 0.1
+            pieces = (value[at : at + _OLD_NBYTES] for at in range(0, len(value), _OLD_NBYTES))
+            self._old = [KeyRecord(each.ljust(KEY_NBYTES, b"\0"), "", 0) for each in pieces if any(each)]
 
     @property
     def count(self) -> int:
@@ -164,9 +144,9 @@ class Keys:
         """Create the file, which is as open to others as the target, in the place of one of another target."""
         with contextlib.suppress(FileNotFoundError):
             fd = calls.open_regular(self._own_name, os.O_RDONLY, self._dirfd)
-            is_ours = calls.pread_some(fd, len(_MAGIC), 0) in {_MAGIC, b""}
+            begin = calls.pread_some(fd, len(_MAGIC), 0)
             os.close(fd)
-            if not is_ours:
+            if begin not in {_MAGIC, b""}:
                 raise BufferFileError(self._keys_path, "is not a file of keys, but has its name; move it away")
             calls.unlink(self._own_name, self._dirfd)
         fd = calls.open_new(self._own_name, self._dirfd)
@@ -184,14 +164,14 @@ class Keys:
                 details = bytearray()
                 at, chain = counted.number, counted.chain
                 for entry in page:
-                    chain = _chained(chain, entry)
-                    details += _DETAILS.pack(chain, entry.seconds, _shortened(entry.text))
+                    details += (packed := _details(chain, entry))
+                    chain = packed[: len(chain)]
                 calls.pwrite_all(fd, b"".join(entry.key for entry in page), _place(at, KEY_NBYTES))
                 calls.pwrite_all(fd, bytes(details), _place(at, _DETAILS.size, _PAGE * KEY_NBYTES))
                 counted = counted._replace(number=at + len(page), chain=chain)
             if durable:
                 calls.fsync(fd)
-        return counted.encoded
+        return _COUNTED.pack(_MAGIC, counted.identity, counted.number, counted.chain) + counted.name
 
     @contextlib.contextmanager
     def _opened(self, counted: Counted, *, writable: bool = False) -> Iterator[tuple[int, bytes]]:
@@ -203,7 +183,9 @@ class Keys:
             except FileNotFoundError:
                 continue
             try:
-                if _is_of(fd, counted):
+                header = calls.pread_some(fd, len(_MAGIC) + len(counted.identity), 0)
+                last = next(_entries(fd, counted.number - 1, counted.number))
+                if header == _MAGIC + counted.identity and last.chain == counted.chain:
                     yield fd, name
                     return
             finally:
@@ -218,7 +200,7 @@ def of_file(path: str) -> Iterator[Keys]:
     """Open the keys of a file without a lock; none if it cannot have keys, or cannot be read."""
     with contextlib.ExitStack() as stack:
         try:
-            target = stack.enter_context(open_target(path, shared=True))
+            target = stack.enter_context(Target(path, shared=True))
             keys = Keys(target, target.fd)
         except (OSError, UsageError):
             keys = Keys(Place(path, "", -1), None)
@@ -244,30 +226,19 @@ def _entries(fd: int, start: int, stop: int) -> Iterator[KeyRecord]:
         start = end
 
 
-def _is_of(fd: int, counted: Counted) -> bool:
-    """Return whether a file has the keys that an attribute counts."""
-    header = calls.pread_some(fd, len(_MAGIC) + len(counted.identity), 0)
-    last = next(_entries(fd, counted.number - 1, counted.number))
-    return header == _MAGIC + counted.identity and last.chain == counted.chain
-
-
 def _verified(fd: int, counted: Counted, name: str) -> Iterator[KeyRecord]:
     """Yield the keys that count; `BufferFileError` at the end if they have changed."""
     chain = counted.identity
     for record in _entries(fd, 0, counted.number):
-        chain = _chained(chain, record)
+        chain = _details(chain, record)[: len(chain)]
         yield record
     if chain != counted.chain:
         raise BufferFileError(name, f"has a damaged file of keys ({os.fsdecode(counted.name)}); restore it")
 
 
-def _chained(chain: bytes, record: KeyRecord) -> bytes:
-    """Return the chain digest of a key behind others."""
-    data = b"%b%b%d %b" % (chain, record.key, record.seconds, _shortened(record.text))
-    return digest(data, len(chain)).digest()
-
-
-def _shortened(text: str) -> bytes:
-    """Encode a text for the record: the end of a long one."""
-    encoded = text.encode(errors="surrogateescape")
-    return encoded if len(encoded) <= _TEXT_NBYTES else b"..." + encoded[3 - _TEXT_NBYTES :]
+def _details(chain: bytes, record: KeyRecord) -> bytes:
+    """Return the details of a key behind others, which begin with its chain digest, with the end of a long text."""
+    text = record.text.encode(errors="surrogateescape")
+    text = text if len(text) <= _TEXT_NBYTES else b"..." + text[3 - _TEXT_NBYTES :]
+    data = b"%b%b%d %b" % (chain, record.key, record.seconds, text)
+    return _DETAILS.pack(digest(data, len(chain)).digest(), record.seconds, text)

@@ -70,21 +70,16 @@ class Target(Place, calls.Closing):
 
     optional = False  # whether it may stay without a lock where there are none
 
-    def __init__(self, name: str, path: str, fd: int, dirfd: int, *, shared: bool = False) -> None:
-        super().__init__(name, path, dirfd)
-        self.fd = fd  # open for reading, and for writing unless the lock is shared
-        self.shared = shared  # whether other readers may have it locked as well
+    def __init__(self, name: str, *, shared: bool = False) -> None:
+        path = os.path.realpath(name)
+        with calls.errors_name(name):
+            self.fd = calls.open_regular(path, os.O_RDONLY if shared else os.O_RDWR)
+            with calls.undoing(lambda: calls.let_go(self.fd)):
+                super().__init__(name, path, calls.open_directory(os.path.dirname(path)))
+        _open.update((self.fd, self.dirfd))
+        self.shared = shared  # whether it is open for reading alone, and other readers may have it locked as well
         self.waiting = LockTimeout()  # how long its command waits for others
-
-    @property
-    def status(self) -> os.stat_result:
-        """The current status of the file."""
-        return os.fstat(self.fd)
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the file has its name still."""
-        return calls.leads_to(self.base, self.dirfd, self.fd)
+        self.status = os.fstat(self.fd)  # when it was locked
 
     def close(self) -> None:
         """Close the file."""
@@ -96,24 +91,13 @@ Held = Mapping[str, Target]
 NOTHING_HELD: Held = {}
 
 
-def open_target(name: str, *, shared: bool = False) -> Target:
-    """Open the file that `name` leads to, and its directory, without a lock; one that is `shared` for reading alone."""
-    path = os.path.realpath(name)
-    with calls.errors_name(name):
-        fd = calls.open_regular(path, os.O_RDONLY if shared else os.O_RDWR)
-        with calls.undoing(lambda: calls.let_go(fd)):
-            dirfd = calls.open_directory(os.path.dirname(path))
-    _open.update((fd, dirfd))
-    return Target(name, path, fd, dirfd, shared=shared)
-
-
 def open_replaced(name: str, *, updated: Container[str] = ()) -> Target | None:
     """Open a file that a result replaces, which may be `updated`: made of it; None if it cannot be a target."""
     # A file that may not be written to is locked as by a reader, which keeps those out that write to it. Where other
     # machines do not see locks nothing can update the file in place, and a file that may not be opened is not a target.
     for shared in (False, True):
         try:
-            target = open_target(name, shared=shared)
+            target = Target(name, shared=shared)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -128,17 +112,14 @@ def open_replaced(name: str, *, updated: Container[str] = ()) -> Target | None:
     return None
 
 
-def check_reach(file: int | str, name: str) -> None:
-    """Raise `NoLocksError` if the lock on a file would not keep other machines from it."""
-    if reason := mounts.obstacle(file):
-        raise NoLocksError(name, reason)
-
-
-def check_reaches(name: str) -> None:
-    """Raise `NoLocksError` if a lock on a file, or on its replacement, would not be seen by other machines."""
-    path = os.path.realpath(name)
+def check_reach(name: str, file: int | str | None = None) -> None:
+    """Raise `NoLocksError` if other machines would not see a lock on a file, named or open, or on its replacement."""
     with calls.errors_name(name):
-        check_reach(path if os.path.exists(path) else os.path.dirname(path), name)
+        if file is None:
+            path = os.path.realpath(name)
+            file = path if os.path.exists(path) else os.path.dirname(path)
+        if reason := mounts.obstacle(file):
+            raise NoLocksError(name, reason)
 
 
 def descriptors_of(nfiles: int) -> int:
@@ -149,23 +130,19 @@ def descriptors_of(nfiles: int) -> int:
 def acquire(fd: int, name: str, waiting: LockTimeout, *, shared: bool = False) -> None:
     """Wait for the lock on an open file."""
     started, pause, next_message = time.monotonic(), _FIRST_PAUSE, _PATIENCE
-    try:
-        with step("waiting for locks"):
-            while not calls.lock(fd, shared=shared):
-                left = waiting.deadline - time.monotonic()
-                if left <= 0:
-                    reason = f"others kept it locked for {round(waiting.timeout, 2):g} s"
-                    raise LockError(name, f"{reason}; wait longer with `lock_timeout`, or run again")
-                if time.monotonic() - started > next_message:
-                    way_out = "ctrl-C ends the wait and changes nothing, `lock_timeout` limits it"
-                    notice([name], f"waiting for another process, which has it locked; {way_out}", "INFO")
-                    next_message += _REMINDER
-                spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step
-                interrupts.waited(time.sleep, min(pause * spread, left))
-                pause = min(2 * pause, _LONGEST_PAUSE)
-    except OSError as error:
-        if error.errno not in calls.NO_LOCKS:
-            error.filename = name
-            raise
-        reason = f"its file system ({mounts.filesystem_type(fd) or 'unknown'}) has no locks ({error.strerror}), so no"
-        raise NoLocksError(name, f"{reason} update is safe; copy it elsewhere") from error
+    with calls.errors_name(name), step("waiting for locks"):
+        while not (is_free := calls.lock(fd, shared=shared)):
+            if is_free is None:
+                reason = f"its file system ({mounts.filesystem_type(fd) or 'unknown'}) has no locks"
+                raise NoLocksError(name, f"{reason}, so no update is safe; copy it elsewhere")
+            left = waiting.deadline - time.monotonic()
+            if left <= 0:
+                reason = f"others kept it locked for {round(waiting.timeout, 2):g} s"
+                raise LockError(name, f"{reason}; wait longer with `lock_timeout`, or run again")
+            if time.monotonic() - started > next_message:
+                way_out = "ctrl-C ends the wait and changes nothing, `lock_timeout` limits it"
+                notice([name], f"waiting for another process, which has it locked; {way_out}", "INFO")
+                next_message += _REMINDER
+            spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step
+            interrupts.waited(time.sleep, min(pause * spread, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from mpired.errors import UnconfirmedError
 from mpired.files import calls, copying
-from mpired.files.names import MARK, digest
+from mpired.files.names import MARK, Place, digest
 from mpired.files.scratch import create
 
 _MAGIC = b"MPIREDL1"
@@ -60,19 +60,9 @@ class LogHeader(NamedTuple):
     digest: bytes  # of all that follows the header
 
     @property
-    def ranges(self) -> int:
-        """The offset of the table of ranges."""
-        return HEADER_NBYTES + self.payload_nbytes
-
-    @property
     def body(self) -> int:
         """The offset of the body."""
-        return self.ranges + self.nranges * _RANGE.size
-
-    @property
-    def nbytes(self) -> int:
-        """The size of the whole log."""
-        return self.body + self.body_nbytes
+        return HEADER_NBYTES + self.payload_nbytes + self.nranges * _RANGE.size
 
 
 def _sector(fixed: bytes) -> bytes:
@@ -85,37 +75,34 @@ class LogWriter(calls.Closing):
 
     def __init__(
         self,
-        name: bytes,  # one of its later names
-        dirfd: int,
+        file: Place,  # the first of its files, with a name for it
         readers: Sequence[str],  # its files: it can be read by no more users than each of them
         identity: bytes = b"",  # the identity of its log, if it is a note
         *,
         durable: bool = True,  # whether it, and the names beside it, are synced
     ) -> None:
-        self.dirfd, self._durable = dirfd, durable
+        self.file, self.dirfd, self.durable = file, file.dirfd, durable
         self.identity = identity or os.urandom(8)
         self.is_committed = False  # also set if that is not certain: it is not removed then
         self.ranges: list[tuple[int, int]] = []
         self._end, self._content = HEADER_NBYTES, digest(nbytes=_DIGEST_NBYTES)
-        self.fd, is_named = create(name, dirfd)
-        self.names = [name] if is_named else []
+        self.fd, is_named = create(file.pointer, file.dirfd)
+        self.names = [file.pointer] if is_named else []
         with calls.undoing(self.close):
             with contextlib.suppress(OSError):  # without attributes the rights on the directory have to do
                 os.setxattr(self.fd, MARK, self.identity.hex().encode())
             copying.limit_readers(self.fd, readers)
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Record new bytes of the file."""
-        if not data:
-            return
-        self._append(data)
-        if self.ranges and sum(self.ranges[-1]) == offset:
-            offset, nbytes = self.ranges.pop()
-            self.ranges.append((offset, nbytes + len(data)))
-        else:
-            self.ranges.append((offset, len(data)))
+        """Record new bytes of the file; offsets ascend."""
+        start = offset
+        if data and self.ranges and sum(self.ranges[-1]) == offset:
+            start, _ = self.ranges.pop()
+        if data:
+            self._append(data)
+            self.ranges.append((start, offset + len(data) - start))
 
-    def seal(self, kind: LogKind, body: Mapping[str, object]) -> None:
+    def write_body(self, kind: LogKind, body: Mapping[str, object]) -> None:
         """Write all but the header."""
         import json  # noqa: PLC0415 - few commands have a log
 
@@ -129,55 +116,51 @@ class LogWriter(calls.Closing):
 
     def _append(self, data: memoryview | bytes) -> None:
         self._content.update(data)
-        calls.pwrite_all(self.fd, data, self._end)
+        with calls.errors_name(self.file.name):
+            calls.pwrite_all(self.fd, data, self._end)
         self._end += len(data)
 
-    def link(self, name: bytes) -> None:
-        """Give the log a name; `FileExistsError` if another log has it."""
-        if name not in self.names:
-            calls.link(self.fd, name, self.dirfd)
-            self.names.append(name)
+    def link(self, file: Place) -> None:
+        """Give the log the name by which it is found from a file; `FileExistsError` if another log has it."""
+        if file.pointer not in self.names:
+            calls.link(self.fd, file.pointer, self.dirfd)
+            self.names.append(file.pointer)
 
-    def check(self, directory: str) -> None:
+    def check(self) -> None:
         """Raise an error if a recovery would not believe the log: not all mounts keep owners and modes."""
         if os.fstat(self.fd).st_uid != os.geteuid() or not has_mark(self.fd, self.dirfd, self.identity):
             reason = "is not kept as a file of yours with its attributes, so after a crash it could not be believed"
             reason = f"{reason}; use a file system of this machine, or `commit='rename'`"
-            raise OSError(errno.EOPNOTSUPP, reason, os.path.join(directory, os.fsdecode(self.names[0])))
+            raise OSError(errno.EOPNOTSUPP, reason, os.path.join(self.file.directory, os.fsdecode(self.names[0])))
 
     def complete(self) -> None:
         """Write the header, and bring all to the disk."""
         calls.pwrite_all(self.fd, _sector(_HEADER.pack(*self.header)), 0)
-        if self._durable:
+        if self.durable:
             calls.fsync(self.fd)
 
-    def commit(self, shown: str) -> None:
+    def commit(self) -> None:
         """Complete a log: the commit point, after which this or the next command finishes it."""
         try:
-            with calls.errors_name(shown):
+            with calls.errors_name(self.file.name):
                 self.complete()
         except OSError as error:
-            if self._take_back():
-                raise
-            self.is_committed = True
-            reason = f"its log could neither be synced nor taken back ({error.strerror}); do not repeat it"
-            raise UnconfirmedError(shown, f"{reason}, the next mpired command finishes it") from error
+            try:
+                if read_header(self.fd) is not None:  # else it is not even in memory
+                    os.ftruncate(self.fd, 0)  # which makes it worthless
+                    if self.durable:
+                        calls.fsync(self.fd)
+            except OSError:
+                self.is_committed = True
+                reason = f"its log could neither be synced nor taken back ({error.strerror}); do not repeat it"
+                reason = f"{reason}, the next mpired command finishes it"
+                raise UnconfirmedError(self.file.name, reason) from error
+            raise
         self.is_committed = True
-
-    def _take_back(self) -> bool:
-        """Make a log that was perhaps committed worthless; return whether that is certain."""
-        try:
-            if read_header(self.fd) is not None:  # else it is not even in memory
-                os.ftruncate(self.fd, 0)
-                if self._durable:
-                    calls.fsync(self.fd)
-        except OSError:
-            return False
-        return True
 
     def finish(self) -> None:
         """Remove a log that is done."""
-        finish(self.fd, self.names, self.dirfd, durable=self._durable)
+        finish(self.fd, self.names, self.dirfd, durable=self.durable)
 
     def close(self) -> None:
         """Close the log, and remove it if it is not committed."""
@@ -185,9 +168,9 @@ class LogWriter(calls.Closing):
             return
         if not self.is_committed:
             with contextlib.suppress(OSError):
-                _unlink(self.names, self.dirfd, self.fd)
-        calls.unlock(self.fd)  # which a child that has the descriptor would keep
-        calls.let_go(self.fd)
+                for name in self.names:
+                    calls.unlink_inode(name, self.dirfd, os.fstat(self.fd).st_ino)
+        calls.release(self.fd)
         self.fd = -1
 
 
@@ -198,7 +181,7 @@ def read_header(fd: int) -> LogHeader | None:
         return None
     fixed = sector[: _HEADER.size]
     header = LogHeader(*_HEADER.unpack(fixed))
-    if header.magic != _MAGIC or sector != _sector(fixed) or header.nbytes != os.fstat(fd).st_size:
+    if header.magic != _MAGIC or sector != _sector(fixed) or header.body + header.body_nbytes != os.fstat(fd).st_size:
         return None
     return header if header.body_nbytes <= _MOST_BODY_NBYTES and header.nranges <= header.payload_nbytes else None
 
@@ -206,7 +189,7 @@ def read_header(fd: int) -> LogHeader | None:
 def is_whole(fd: int, header: LogHeader) -> bool:
     """Return whether a log has the content of its header; if not, the change was never committed."""
     found = digest(nbytes=_DIGEST_NBYTES)
-    for block in calls.blocks(fd, HEADER_NBYTES, header.nbytes):
+    for block in calls.blocks(fd, HEADER_NBYTES, header.body + header.body_nbytes):
         found.update(block)
     return found.digest() == header.digest
 
@@ -236,7 +219,7 @@ def body_of(fd: int, header: LogHeader) -> dict[str, Any]:
 def apply(fd: int, header: LogHeader, target: int, attributes: Mapping[str, str]) -> None:
     """Give a file the bytes and the attributes of a patch, without a sync."""
     at = HEADER_NBYTES
-    for block in calls.blocks(fd, header.ranges, header.body):  # the table is read in blocks
+    for block in calls.blocks(fd, HEADER_NBYTES + header.payload_nbytes, header.body):  # the table of ranges
         for offset, nbytes in _RANGE.iter_unpack(block[: len(block) // _RANGE.size * _RANGE.size]):
             calls.copy_range(fd, target, at, at + nbytes, offset)
             at += nbytes
@@ -247,15 +230,10 @@ def apply(fd: int, header: LogHeader, target: int, attributes: Mapping[str, str]
 def finish(fd: int, names: Sequence[bytes], dirfd: int, *, durable: bool = True) -> None:
     """Remove a log that is done: first its content, so that no name that a neighbour has kept means anything."""
     os.ftruncate(fd, 0)
-    _unlink(names, dirfd, fd)
+    for name in reversed(names):  # another file with such a name stays
+        calls.unlink_inode(name, dirfd, os.fstat(fd).st_ino)
     if durable:
         calls.fsync_directory(dirfd)
-
-
-def _unlink(names: Sequence[bytes], dirfd: int, fd: int) -> None:
-    """Remove the names of a log, or of a note, the first last; another file with such a name stays."""
-    for name in reversed(names):
-        calls.unlink_inode(name, dirfd, os.fstat(fd).st_ino)
 
 
 def stamp(status: os.stat_result | None) -> list[int] | None:

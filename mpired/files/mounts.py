@@ -5,9 +5,9 @@ On some mounts no machine sees the locks of the others, so a free lock proves no
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from typing import NamedTuple
 
 # posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
 WITH_EXTENTS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
@@ -17,27 +17,17 @@ _TICK, _EVEN_SECONDS = 10_000_000, 2_000_000_000
 _REMOTE = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "9p", "fuse"})
 
 
-class Mount(NamedTuple):
-    """The type of a file system, and the options of its mount."""
-
-    type: str = ""
-    options: frozenset[str] = frozenset()
-
-
 @functools.lru_cache(maxsize=64)
-def mount_of_device(device: int) -> Mount:
-    """Return the mount of a device, an empty one if it is not known."""
+def mount_of_device(device: int) -> tuple[str, frozenset[str]]:
+    """Return the type of the file system of a device, "" if it is not known, and the options of its mount."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
-    try:
-        mounts = lines("/proc/self/mountinfo")
-    except OSError:
-        return Mount()
-    for mount in mounts:
-        left, _, right = mount.partition(" - ")
-        if left.split()[2] == wanted:
-            kind, *_, of_all = right.split()
-            return Mount(kind, frozenset((left.split()[5] + "," + of_all).split(",")))
-    return Mount()
+    with contextlib.suppress(OSError):
+        for mount in lines("/proc/self/mountinfo"):
+            left, _, right = mount.partition(" - ")
+            if left.split()[2] == wanted:
+                kind, *_, of_all = right.split()
+                return kind, frozenset((left.split()[5] + "," + of_all).split(","))
+    return "", frozenset()
 
 
 def lines(path: str) -> list[str]:
@@ -48,7 +38,7 @@ def lines(path: str) -> list[str]:
 
 def filesystem_type(file: int | str) -> str:
     """Return the type of the file system of a descriptor or a path, "" if it is not known, as in a chroot(2)."""
-    return mount_of_device(os.stat(file).st_dev).type
+    return mount_of_device(os.stat(file).st_dev)[0]
 
 
 def time_granule(status: os.stat_result) -> int:
@@ -59,7 +49,7 @@ def time_granule(status: os.stat_result) -> int:
 def is_remote(path: str) -> bool:
     """Return whether a file is on a file system of other machines, or of another process."""
     try:
-        return mount_of_device(os.stat(path).st_dev).type.partition(".")[0] in _REMOTE
+        return filesystem_type(path).partition(".")[0] in _REMOTE
     except OSError:  # raised again where the file is opened
         return False
 
@@ -83,9 +73,9 @@ _SHORT = (
 
 def obstacle(file: int | str) -> str | None:
     """Return why locks of other machines are not seen on a file system, and a way out; None if they are."""
-    kind = filesystem_type(file)
+    kind, options = mount_of_device(os.stat(file).st_dev)
     for types, short, way_out in _SHORT:
-        if kind in types and (found := short & (mount_of_device(os.stat(file).st_dev).options | {""})):
+        if kind in types and (found := short & (options | {""})):
             mount = f"{kind} with `{min(found)}`" if min(found) else kind
             reason = f"its file system ({mount}) does not show the locks of other machines, so no update is safe"
             return f"{reason}; {way_out}copy the file elsewhere"

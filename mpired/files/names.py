@@ -7,7 +7,6 @@ no directory is listed.
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Iterable
@@ -19,12 +18,12 @@ from mpired.files import calls, copying
 if TYPE_CHECKING:
     import hashlib
 
-LOG, DRAFT, _KEYS, _OLD_JOURNAL = b".%b.mpired", b".%b.mpired-new", b"%b.mpired-keys", b".%b.mpired-journal"
+LOG, DRAFT, KEYS, _OLD_JOURNAL = b".%b.mpired", b".%b.mpired-new", b"%b.mpired-keys", b".%b.mpired-journal"
 # Why such a file is not one of the user.
 _OWN_FILES = {
     LOG: "belongs to an unfinished change of {of}, and is not data; `mpired recover` of that file finishes the change",
     DRAFT: "is a draft of a command that writes {of}, not data; what an interrupted one left, the next removes",
-    _KEYS: "has the keys of updates of {of}, and is not data",
+    KEYS: "has the keys of updates of {of}, and is not data",
     _OLD_JOURNAL: "is the journal of an unfinished update of {of} by mpired 0.1; finish it with that version:"
     " `mpired recover`",
     b".%b.mpired-together": "has results that mpired 0.1 has not put in place yet, and puts there: `mpired recover` of"
@@ -33,7 +32,6 @@ _OWN_FILES = {
 _LONGEST_BASE = 200
 MARK = copying.OWN_ATTRIBUTES + "log"
 """The attribute that a log has, and a file with several names (hard links) while its change is unfinished."""
-_NO_MARK = calls.UNSUPPORTED | {errno.ENODATA, errno.ENOENT, errno.ENOTDIR}
 
 
 def digest(data: bytes = b"", nbytes: int = 16, person: bytes = b"") -> hashlib.blake2b:
@@ -43,15 +41,12 @@ def digest(data: bytes = b"", nbytes: int = 16, person: bytes = b"") -> hashlib.
     return hashlib.blake2b(data, digest_size=nbytes, person=person)
 
 
-def own_name(base: bytes, form: bytes = LOG) -> bytes:
-    """Return the name of a file of our own beside the file `base`, with a digest in the place of a long name."""
-    return form % (base if len(base) <= _LONGEST_BASE else base[:100] + b"." + digest(base).hexdigest().encode())
-
-
 def own_path(path: str, form: bytes = LOG) -> str:
-    """Return the path of a file of our own beside a file; see `own_name`."""
-    directory, slash, base = path.rpartition(os.sep)
-    return directory + slash + os.fsdecode(own_name(os.fsencode(base), form))
+    """Return the path of a file of our own beside a file, with a digest in the place of a long name."""
+    directory, slash, name = path.rpartition(os.sep)
+    base = os.fsencode(name)
+    own = form % (base if len(base) <= _LONGEST_BASE else base[:100] + b"." + digest(base).hexdigest().encode())
+    return directory + slash + os.fsdecode(own)
 
 
 class Place:
@@ -65,9 +60,8 @@ class Place:
         self.path = path  # without symbolic links
         self.dirfd = dirfd  # of its directory
         self.base = os.fsencode(base)  # the name in the directory
-        self.pointer = own_name(self.base)  # the name of its log, or of the note that leads to that
-        self.draft_name = own_name(self.base, DRAFT)
-        self.keys_name = own_name(self.base, _KEYS)
+        self.pointer = os.fsencode(own_path(base))  # the name of its log, or of the note that leads to that
+        self.draft_name = os.fsencode(own_path(base, DRAFT))
 
     def neighbour(self, base: str | bytes) -> Place:
         """Return another file of the directory."""
@@ -85,20 +79,10 @@ def has_log(path: str, status: os.stat_result | None = None) -> bool:
     """Return whether a change of a file may be unfinished; its path is not a link."""
     # By its status, if that is given, it is looked for by its other names too, which it has or perhaps had: to remove a
     # name changes the time of its status alone.
-    if exists(own_path(path)):
+    if calls.status_at(own_path(path)) is not None:
         return True
-    if status is None or not (calls.has_several_names(status) or status.st_ctime_ns != status.st_mtime_ns):
-        return False
-    return mark_of(path) is not None
-
-
-def exists(path: str) -> bool:
-    """Return whether a path exists, not following links; raise the error if that cannot be known."""
-    try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
+    may_be = status is not None and (calls.has_several_names(status) or status.st_ctime_ns != status.st_mtime_ns)
+    return may_be and bool(calls.attribute(path, MARK))
 
 
 def exists_error(path: str, *, appeared: bool = False) -> OutputExistsError:
@@ -107,15 +91,10 @@ def exists_error(path: str, *, appeared: bool = False) -> OutputExistsError:
     return OutputExistsError(path, f"{reason}; `overwrite=True` replaces it")
 
 
-def mark_of(file: str | int) -> bytes | None:
-    """Return the mark of a file, given by its path or a descriptor; None if it has none, or is not there."""
-    return calls.attribute(file, MARK, _NO_MARK) or None
-
-
 def check_no_old_journal(path: str) -> None:
     """Raise `BufferFileError` if mpired 0.1 has left an update of a file unfinished, whose path is not a link."""
     journal = own_path(path, _OLD_JOURNAL)
-    if exists(journal):
+    if calls.status_at(journal) is not None:
         reason = f"has an update that mpired 0.1 did not finish ({journal})"
         raise BufferFileError(path, f"{reason}; finish it with that version: `mpired recover {path}`")
 

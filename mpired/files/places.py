@@ -25,15 +25,13 @@ _NUMBERED_DESCRIPTOR = r"(?:/dev/fd|/proc/self/fd)/([0-9]{1,9})"
 
 def existing_file(path: str) -> os.stat_result | None:
     """Return the status of an existing file, None if there is none; a directory is an error."""
-    if not path:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    status = None
     try:
         status = os.stat(path)
     except FileNotFoundError:
-        if path.endswith("/"):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
-        return None
-    if stat.S_ISDIR(status.st_mode):
+        if not path:
+            raise
+    if path.endswith("/") or (status is not None and stat.S_ISDIR(status.st_mode)):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     return status
 

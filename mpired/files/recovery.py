@@ -12,7 +12,7 @@ import fcntl
 import os
 import pwd
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -22,16 +22,7 @@ from mpired.errors import BufferFileError, LockError, MpiredError, raise_all
 from mpired.files import calls, log, mounts
 from mpired.files.lock import LockTimeout, NoLocksError, acquire
 from mpired.files.log import LogHeader, LogKind, unconfirmed
-from mpired.files.names import (
-    MARK,
-    Place,
-    check_is_data,
-    check_no_old_journal,
-    has_log,
-    mark_of,
-    own_path,
-    sync_folders,
-)
+from mpired.files.names import MARK, Place, check_is_data, check_no_old_journal, has_log, own_path, sync_folders
 from mpired.files.scratch import remove_dead
 from mpired.log import notice, notices_to
 from mpired.options import Options
@@ -67,28 +58,27 @@ def _opened(name: str, path: str) -> Iterator[Place]:
 
 def recover(name: str, path: str, how: How) -> str:
     """Finish or forget the interrupted change of a file; return `FINISHED`, `FORGOTTEN`, `DISCARDED`, or ""."""
-    with calls.errors_name(name):
-        if not has_log(path) and (mark := mark_of(path)) is not None:
-            return _recover_by_mark(name, path, mark, how)
-        with _opened(name, path) as place:
-            return _recover_at(place, how) or ""
+    with calls.errors_name(name), _opened(name, path) as place:
+        if not has_log(path) and (mark := calls.attribute(path, MARK)):
+            return _recover_by_mark(place, mark, how)
+        with _locked(place, how) as fd:
+            return "" if fd is None else _recover_locked(place, fd, how, place)
 
 
-def _recover_by_mark(name: str, path: str, mark: bytes, how: How) -> str:
+def _recover_by_mark(place: Place, mark: bytes, how: How) -> str:
     """Recover a file with several names by the name that its change was begun by."""
     match = _MARK.fullmatch(mark)
     if match is None:  # not written by mpired
         return ""
     identity, other = bytes.fromhex(match[1].decode()), os.fsdecode(match[4])
-    if int(match[2]) != os.stat(path).st_ino and not how.force:
+    if int(match[2]) != os.stat(place.path).st_ino and not how.force:
         reason = f"was copied in the middle of a change of {other}, and may be half changed"
-        raise BufferFileError(name, f"{reason}; copy that file again, or take this one as it is: {_GIVE_UP}")
-    with _opened(name, path) as place:
-        done = _recover_elsewhere(place, other, int(match[3]), identity, how)
-    if (now := mark_of(path)) is not None and now != mark:  # another change has begun meanwhile
-        return _recover_by_mark(name, path, now, how)
+        raise BufferFileError(place.name, f"{reason}; copy that file again, or take this one as it is: {_GIVE_UP}")
+    done = _recover_elsewhere(place, other, int(match[3]), identity, how)
+    if (now := calls.attribute(place.path, MARK)) and now != mark:  # another change has begun meanwhile
+        return _recover_by_mark(place, now, how)
     with contextlib.suppress(OSError):
-        os.removexattr(path, MARK)  # its change is finished
+        os.removexattr(place.path, MARK)  # its change is finished
     return done or ""
 
 
@@ -96,23 +86,16 @@ def _recover_elsewhere(place: Place, path: str, inode: int, identity: bytes, how
     """Recover a file by the log of another one, in the directory of an inode; None if that log is done."""
     with ExitStack() as stack:
         try:
-            home = stack.enter_context(_folder(place, path, inode, how))
+            home = _folder(place, path, inode, how, stack)
         except BufferFileError:
             if not how.force:
                 raise
             return DISCARDED
-        return _recover_at(home, how, identity, place)
-
-
-def _recover_at(home: Place, how: How, identity: bytes = b"", asked: Place | None = None) -> str | None:
-    """Recover a file by its log, or the one `asked` for by the log of an identity there; None if there is none."""
-    with _locked(home, how) as fd:
-        if fd is None:
+        fd = stack.enter_context(_locked(home, how))
+        header = None if fd is None else log.read_header(fd)
+        if fd is None or header is None or header.identity != identity or header.kind == LogKind.NOTE:
             return None
-        header = log.read_header(fd) if identity else None
-        if identity and (header is None or header.identity != identity or header.kind == LogKind.NOTE):
-            return None
-        return _recover_locked(home, fd, how, asked or home)
+        return _recover_locked(home, fd, how, place)
 
 
 @contextlib.contextmanager
@@ -120,13 +103,19 @@ def _locked(place: Place, how: How) -> Iterator[int | None]:
     """Open and lock the log of a file, when no living command has it; None if there is none."""
     while (fd := _open(place)) is not None:
         try:
-            _acquire(place, fd, how)
-            if calls.leads_to(place.pointer, place.dirfd, fd):
+            is_shown = how.alone  # whether a lock that is free shows that no command is at work
+            with contextlib.suppress(NoLocksError):
+                acquire(fd, place.name, how.waiting, shared=not _is_writable(fd))
+                is_shown = how.alone or mounts.obstacle(fd) is None
+            is_current = calls.leads_to(place.pointer, place.dirfd, fd)
+            if is_current and not is_shown:
+                reason = "has an unfinished change, and there are no locks that show whether its command still runs"
+                raise LockError(place.name, f"{reason}; when it does not, `mpired recover` of this file finishes it")
+            if is_current:
                 yield fd
                 return
         finally:
-            calls.unlock(fd)
-            calls.let_go(fd)
+            calls.release(fd)
     yield None
 
 
@@ -154,17 +143,6 @@ def _is_writable(fd: int) -> bool:
     return fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
 
 
-def _acquire(place: Place, fd: int, how: How) -> None:
-    """Wait until no living command holds a log."""
-    with contextlib.suppress(NoLocksError):
-        acquire(fd, place.name, how.waiting, shared=not _is_writable(fd))
-        if how.alone or mounts.obstacle(fd) is None or not calls.leads_to(place.pointer, place.dirfd, fd):
-            return
-    if not how.alone:
-        reason = "has an unfinished change, and there are no locks that show whether its command still runs"
-        raise LockError(place.name, f"{reason}; when it does not, `mpired recover` of this file finishes it")
-
-
 def _of_another(place: Place, status: os.stat_result) -> BufferFileError:
     """Return the error for a change that only another user can finish."""
     user, command = _user(status.st_uid), f"mpired recover {place.name}"
@@ -182,7 +160,7 @@ def _user(number: int) -> str:
 
 def _recover_locked(place: Place, fd: int, how: How, asked: Place) -> str:
     """Recover a file by a log, or a note, of a command that has ended."""
-    header, status = _judged(place, fd, how), os.fstat(fd)
+    header, status, done = _judged(place, fd, how), os.fstat(fd), FORGOTTEN
     if header is None and status.st_uid != os.geteuid():
         if how.writing:
             reason = f"has a log of user {_user(status.st_uid)} beside it, of which nothing was committed"
@@ -191,22 +169,23 @@ def _recover_locked(place: Place, fd: int, how: How, asked: Place) -> str:
     if header is not None and header.kind == LogKind.NOTE:
         body = log.body_of(fd, header)
         first = os.path.join(body["home"], _name(body["first"]))
-        done = _recover_elsewhere(place, first, body["inode"], header.identity, how)
-        if done in {"", FINISHED}:
-            return done or ""
-        _forgotten(place, fd, alone=True)  # the log goes last: without it all was finished, or never committed
-        return done or FORGOTTEN
-    if not _is_writable(fd):
+        # The log goes last: without it all was finished, or never committed.
+        if (found := _recover_elsewhere(place, first, body["inode"], header.identity, how)) in {"", FINISHED}:
+            return found or ""
+        done = found or FORGOTTEN
+    elif not _is_writable(fd):
         if header is None and not how.writing:
             return ""
         reason = "has an unfinished change, and nothing can be written here"
         raise BufferFileError(place.name, f"{reason}; `mpired recover` finishes it where that can be done")
-    if header is not None:
+    elif header is not None:
         return _finish(place, fd, header, how, asked)
-    if mark_of(fd) is not None:  # a file that is not known as a log is not written to
+    elif calls.attribute(fd, MARK):  # a file that is not known as a log is not written to
         os.ftruncate(fd, 0)
         calls.fsync(fd)  # so that no loss of power brings it back to life
-    return _forgotten(place, fd)
+    remove_dead(place.draft_name, place.dirfd, alone=header is not None)
+    calls.unlink_inode(place.pointer, place.dirfd, status.st_ino)
+    return done
 
 
 def _judged(place: Place, fd: int, how: How) -> LogHeader | None:
@@ -233,30 +212,19 @@ def _judged(place: Place, fd: int, how: How) -> LogHeader | None:
     return header
 
 
-def _forgotten(place: Place, fd: int, *, alone: bool = False) -> str:
-    """Remove a log of which nothing was committed, or a note of which nothing is left to do, and the draft."""
-    remove_dead(place.draft_name, place.dirfd, alone=alone)
-    calls.unlink_inode(place.pointer, place.dirfd, os.fstat(fd).st_ino)
-    return FORGOTTEN
-
-
-@contextlib.contextmanager
-def _folder(place: Place, path: str, inode: int, how: How) -> Iterator[Place]:
+def _folder(place: Place, path: str, inode: int, how: How, stack: ExitStack) -> Place:
     """Open the directory of another file of a set, which must be the one of an inode."""
     directory, base = os.path.split(os.path.join(place.directory, path))
-    directory = os.path.normpath(directory)
-    with ExitStack() as stack:
-        why = ""
-        try:
-            other = stack.enter_context(_opened(place.name, os.path.join(directory, base)))
-            here, there = os.fstat(place.dirfd), os.fstat(other.dirfd)
-            is_same = (there.st_dev, there.st_ino) == (here.st_dev, inode) or how.adopt
-        except OSError as error:
-            is_same, why = False, f" ({error.strerror})"
-        if not is_same:
-            reason = f"has an unfinished change that belongs to files in {directory}, which is not the directory that"
-            raise BufferFileError(place.name, f"{reason} it was{why}; bring it back, or {_GIVE_UP}")
-        yield other
+    directory, why = os.path.normpath(directory), ""
+    try:
+        other = stack.enter_context(_opened(place.name, os.path.join(directory, base)))
+        here, there = os.fstat(place.dirfd), os.fstat(other.dirfd)
+        if (there.st_dev, there.st_ino) == (here.st_dev, inode) or how.adopt:
+            return other
+    except OSError as error:
+        why = f" ({error.strerror})"
+    reason = f"has an unfinished change that belongs to files in {directory}, which is not the directory that it was"
+    raise BufferFileError(place.name, f"{reason}{why}; bring it back, or {_GIVE_UP}")
 
 
 def _name(name: str) -> str:
@@ -275,57 +243,56 @@ def _finish(home: Place, fd: int, header: LogHeader, how: How, asked: Place) -> 
         body = log.body_of(fd, header)
         calls.fsync(fd)  # its bytes may have come from memory alone
         if header.kind == LogKind.PATCH:
-            _finish_patch(home, fd, header, body, how)
+            place, done = home.neighbour(_name(body["name"])), [] if how.force else [home.name]
+            calls.fsync_directory(home.dirfd)
+            if not how.force:
+                _apply(place, fd, header, body, how)
+            pointers = [place.pointer]
+            text = f"finished an update of {header.payload_nbytes} bytes that an interrupted command had committed"
         else:
-            _finish_puts(home, fd, header, body, how, asked)
+            pointers, done = _finish_puts(home, header, body, how, asked)
+            files = f" ({len(done)} file{'s' if len(done) > 1 else ''})"
+            text = f"finished what an interrupted command had committed{files}"
+        what = f"an earlier change is finished, but its log {own_path(home.path)} cannot be removed"
+        with unconfirmed(home.name, what):
+            log.finish(fd, pointers, home.dirfd)
+        if done:
+            notice(done, text)
     return DISCARDED if how.force else FINISHED
 
 
-def _finish_patch(home: Place, fd: int, header: LogHeader, body: dict[str, Any], how: How) -> None:
-    place = home.neighbour(_name(body["name"]))
-    calls.fsync_directory(home.dirfd)
-    if not how.force:
-        target = _patched(place, own_path(home.path), body, how)
+def _apply(place: Place, fd: int, header: LogHeader, body: dict[str, Any], how: How) -> None:
+    """Apply a patch to its file, which must still be the same."""
+    reason = f"is not the file any more that the unfinished update in {own_path(place.path)} is of"
+    with ExitStack() as stack:
         try:
-            log.apply(fd, header, target, body["attributes"])
-            calls.fsync(target)
-            with contextlib.suppress(OSError):
-                os.removexattr(target, MARK)
-        finally:
-            calls.let_go(target)
-    _end(home, fd, [place])
-    if not how.force:
-        text = f"finished an update of {header.payload_nbytes} bytes that an interrupted command had committed"
-        notice([home.name], text)
-
-
-def _patched(place: Place, pointer: str, body: dict[str, Any], how: How) -> int:
-    """Open the file of a patch, and make sure that it is still the same file."""
-    reason = f"is not the file any more that the unfinished update in {pointer} is of"
-    try:
-        fd = calls.open_regular(place.base, os.O_RDWR, place.dirfd)
-    except OSError as error:
-        if error.errno in _SYSTEM_FAILS:
-            raise
-        reason = f"has an unfinished update, and cannot be opened for it ({error.strerror})"
-    else:
-        status, generations = os.fstat(fd), {calls.generation(fd), body["generation"]}
-        # A generation of 0 is not known, as where a file system is met by another way than before.
-        is_same = status.st_ino == body["inode"] and (len(generations) == 1 or 0 in generations)
-        if status.st_size == body["size"] and (is_same or how.adopt):
-            return fd
-        calls.let_go(fd)
+            target = calls.open_regular(place.base, os.O_RDWR, place.dirfd)
+            stack.callback(calls.let_go, target)
+            status, generations = os.fstat(target), {calls.generation(target), body["generation"]}
+        except OSError as error:
+            if error.errno in _SYSTEM_FAILS:
+                raise
+            reason = f"has an unfinished update, and cannot be opened for it ({error.strerror})"
+        else:
+            # A generation of 0 is not known, as where a file system is met by another way than before.
+            is_same = status.st_ino == body["inode"] and (len(generations) == 1 or 0 in generations)
+            if status.st_size == body["size"] and (is_same or how.adopt):
+                log.apply(fd, header, target, body["attributes"])
+                calls.fsync(target)
+                with contextlib.suppress(OSError):
+                    os.removexattr(target, MARK)
+                return
     way_out = f"give that file its name again and run `mpired recover`, or {_GIVE_UP}"
     raise BufferFileError(place.path, f"{reason}; {way_out}")
 
 
-def _finish_puts(home: Place, fd: int, header: LogHeader, body: dict[str, Any], how: How, asked: Place) -> None:
+def _finish_puts(
+    home: Place, header: LogHeader, body: dict[str, Any], how: How, asked: Place
+) -> tuple[list[bytes], list[str]]:
+    """Let the drafts of a set take their places; return the names of the log, and the files that were replaced."""
     done: list[str] = []
     with ExitStack() as stack:
-        others = [
-            stack.enter_context(_folder(home, os.path.join(path, ""), inode, how))
-            for inode, path in body["folders"][1:]
-        ]
+        others = [_folder(home, os.path.join(path, ""), inode, how, stack) for inode, path in body["folders"][1:]]
         folders = [home, *others]
         steps = []  # of each file its place, the inode of its pointer, that of its draft, the stamp of the old file
         for number, name, inode, old in body["steps"]:
@@ -344,10 +311,7 @@ def _finish_puts(home: Place, fd: int, header: LogHeader, body: dict[str, Any], 
             if place.dirfd != home.dirfd:
                 calls.unlink_inode(place.pointer, place.dirfd, pointer)
         sync_folders(others)
-        _end(home, fd, [place for place, *_ in steps if place.dirfd == home.dirfd])
-    if done:
-        files = f" ({len(done)} file{'s' if len(done) > 1 else ''})"
-        notice(done, f"finished what an interrupted command had committed{files}")
+        return [place.pointer for place, *_ in steps if place.dirfd == home.dirfd], done
 
 
 def _pointer_to(place: Place, identity: bytes) -> int | None:
@@ -377,12 +341,6 @@ def _put(place: Place, inode: int, old: list[int] | None, how: How) -> bool:
     reason = "was changed since a command had committed a new content of it"
     notice([path], f"{reason}, which is kept as {kept.path}")
     return False
-
-
-def _end(home: Place, fd: int, places: Iterable[Place]) -> None:
-    """Remove a log that is finished."""
-    with unconfirmed(home.name, f"an earlier change is finished, but its log {own_path(home.path)} cannot be removed"):
-        log.finish(fd, [place.pointer for place in places], home.dirfd)
 
 
 class Recovered(NamedTuple):
@@ -419,18 +377,17 @@ def _leftovers(name: str, path: str, _how: How) -> list[str]:
     """List the leftovers beside a file."""
     how = How(LockTimeout(timeout=0), alone=True)
     with _opened(name, path) as place:
-        draft = os.fsdecode(place.draft_name)
         try:
             with _locked(place, how) as fd:
-                if fd is None:
-                    found = _PENDING if mark_of(path) else ""
-                else:
-                    found = _INCOMPLETE if _judged(place, fd, how) is None else _PENDING
+                found = _PENDING if fd is not None or calls.attribute(path, MARK) else ""
+                if fd is not None and _judged(place, fd, how) is None:
+                    found = _INCOMPLETE
         except LockError:
             found = "a change at work"
         except BufferFileError:
             found = "a log that is not its own"
-        return [*filter(None, [found]), *([f"draft {draft}"] if calls.status_at(draft, place.dirfd) else [])]
+        draft = f"draft {os.fsdecode(place.draft_name)}"
+        return [*filter(None, [found]), *([draft] if calls.status_at(place.draft_name, place.dirfd) else [])]
 
 
 def _actions(name: str, path: str, how: How) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import weakref
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
@@ -49,42 +50,11 @@ class Compression(NamedTuple):
                 done += len(block)
 
 
-class Single(calls.Closing):
-    """A new file with the content of one result."""
-
-    name: str  # in messages
-    fd: int
-
-    @property
-    def shared_path(self) -> str:
-        """The path under which this process and its children can open the file while it is open here."""
-        return f"/proc/{os.getpid()}/fd/{self.fd}"
-
-    @property
-    def shared(self) -> calls.SharedFile:
-        """The file for the tasks of an engine."""
-        return calls.SharedFile(self.shared_path)
-
-    def allocate(self, nbytes: int) -> None:
-        """Reserve `nbytes`, or raise `OSError` (ENOSPC, EDQUOT, EFBIG) with the name of the file."""
-        with calls.errors_name(self.name):
-            calls.allocate(self.fd, nbytes)
-
-    @contextlib.contextmanager
-    def created(self, nbytes: int | None = None) -> Generator[int, None, None]:
-        """Open the file for the block, with `nbytes` reserved."""
-        with calls.errors_name(self.name), self._opened() as fd:
-            if nbytes is not None:
-                calls.allocate(fd, nbytes)
-            yield fd
-
-    def _opened(self) -> contextlib.AbstractContextManager[int]:
-        return contextlib.nullcontext(self.fd)
-
-
-class Scratch(Single):
+class Scratch(calls.Closing):
     """A file without a name for intermediate results; it is gone when closed, and after any crash."""
 
+    fd: int
+    name: str  # in messages
     directory: str | None = None  # where other scratch files for it are; None for the place of temporary files
 
     def __init__(
@@ -99,16 +69,35 @@ class Scratch(Single):
             self.fd, is_named = create(own_name, dirfd)
             if is_named:
                 calls.unlink(own_name, dirfd)
+        self._end = weakref.finalize(self, calls.let_go, self.fd)  # the copy of a stream ends with its source
+
+    @property
+    def shared(self) -> calls.SharedFile:
+        """The file for the tasks of an engine: this process and its children can open it while it is open here."""
+        return calls.SharedFile(f"/proc/{os.getpid()}/fd/{self.fd}")
+
+    def allocate(self, nbytes: int) -> None:
+        """Reserve `nbytes`, or raise `OSError` (ENOSPC, EDQUOT, EFBIG) with the name of the file."""
+        with calls.errors_name(self.name):
+            calls.allocate(self.fd, nbytes)
+
+    @contextlib.contextmanager
+    def created(self, nbytes: int | None = None) -> Generator[int, None, None]:
+        """Open the file for the block, with `nbytes` reserved."""
+        with calls.errors_name(self.name):
+            fd = self.fd if self.fd >= 0 else self.shared.open()
+            try:
+                if nbytes is not None:
+                    calls.allocate(fd, nbytes)
+                yield fd
+            finally:
+                if fd != self.fd:
+                    calls.let_go(fd)
 
     def close(self) -> None:
         """Close the file, which ends with that."""
-        calls.let_go(self.fd)
+        self._end()
         self.fd = -1
-
-    def __del__(self) -> None:
-        # A copy of a stream is there as long as its source is.
-        if getattr(self, "fd", -1) >= 0:
-            calls.let_go(self.fd)
 
 
 def temporary_directory() -> str:
@@ -124,30 +113,20 @@ def create(name: bytes, dirfd: int, *, named: bool = False) -> tuple[int, bool]:
     is_named = fd is None
     if fd is None:
         fd = calls.open_new(name, dirfd)
-
-    def remove() -> None:
+    try:
+        if is_named:
+            os.fchmod(fd, 0o600)  # so that this user can open it again, whatever the umask takes away
+        # Without locks it counts as locked, because no process can lock it.
+        if calls.lock(fd) is False or (is_named and not calls.leads_to(name, dirfd, fd)):
+            reason = "was taken for a leftover before it was locked"
+            raise FileExistsError(errno.EEXIST, reason)  # noqa: TRY301 - it is removed below
+    except BaseException:
         with contextlib.suppress(OSError):
             if is_named:
                 calls.unlink_inode(name, dirfd, os.fstat(fd).st_ino)
         calls.let_go(fd)
-
-    with calls.undoing(remove):
-        if is_named:
-            os.fchmod(fd, 0o600)  # so that this user can open it again, whatever the umask takes away
-        # Without locks it counts as locked, because no process can lock it.
-        if _lock(fd) is False or (is_named and not calls.leads_to(name, dirfd, fd)):
-            raise FileExistsError(errno.EEXIST, "was taken for a leftover before it was locked")
+        raise
     return fd, is_named
-
-
-def _lock(fd: int) -> bool | None:
-    """Lock a file of our own; None if there are no locks."""
-    try:
-        return calls.lock(fd)
-    except OSError as error:
-        if error.errno not in calls.NO_LOCKS:
-            raise
-        return None
 
 
 def remove_dead(name: bytes, dirfd: int, *, alone: bool = False) -> bool:
@@ -159,7 +138,7 @@ def remove_dead(name: bytes, dirfd: int, *, alone: bool = False) -> bool:
     except OSError:
         return False
     try:
-        is_locked = os.fstat(fd).st_uid == os.geteuid() and _lock(fd)
+        is_locked = os.fstat(fd).st_uid == os.geteuid() and calls.lock(fd)
         is_dead = alone if is_locked is None else is_locked and (alone or mounts.obstacle(fd) is None)
         if is_dead := is_dead and calls.leads_to(name, dirfd, fd):
             calls.unlink(name, dirfd)

@@ -6,6 +6,7 @@ A store is made from the URL in each process that needs it, with the credentials
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import functools
 import hashlib
@@ -14,7 +15,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
@@ -153,19 +154,8 @@ def versions_under(url: str, folder: str, most: int | None = None) -> dict[str, 
     return _called(url, listed)
 
 
-def put(url: str, content: Any, **options: Any) -> None:
-    """Write an object, with options of `obstore.put`."""
-    _called(url, lambda store, key: _obstore().put(store, key, content, **options))
-
-
-def begun(function: Callable[..., _T], *values: Any) -> Future[_T]:
-    """Call a function in a thread."""
-    return _threads().submit(function, *values)
-
-
-@functools.cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(THREADS)
+begun = ThreadPoolExecutor(THREADS).submit
+"""Calls a function in a thread, and returns its future."""
 
 
 def _called(url: str, request: Callable[[Any, str], _T]) -> _T:
@@ -298,45 +288,41 @@ class RemoteOutput(Scratch):
 
     def commit(self, on_commit: Callable[[], None]) -> None:
         """Put the object: the end of the last request is the commit point."""
-        if self._packing is None:
-            self._put(self.fd, on_commit)
-            return
-        with Scratch(name=self.name) as packed:
-            with calls.errors_name(self.name):
-                self._packing.pack(self.fd, packed.fd)
-            self._put(packed.fd, on_commit)
-
-    def _put(self, fd: int, on_commit: Callable[[], None]) -> None:
-        nbytes = os.fstat(fd).st_size
-        if not self._overwrite and nbytes > _SINGLE_NBYTES and look(self._url) is not None:
-            raise exists_error(self._url, appeared=True)
-        sent = begun(self._send, fd, nbytes)
-        try:
-            with step("sending results"):
-                sent.result()
-            on_commit()
-        except Exception as error:  # noqa: BLE001 - raised again
-            self._check_failure(error, _etag(fd, nbytes))
-            on_commit()
-        except BaseException:
-            self._stopped = True
-            if wait([sent], _PATIENCE).not_done:
-                reason = "was interrupted while it was sent; look whether it is there"
-                raise UnconfirmedError(self._url, reason) from None
-            if sent.exception() is not None:
-                raise
-            on_commit()  # the interruption came too late
+        with contextlib.ExitStack() as stack:
+            fd = self.fd
+            if self._packing is not None:
+                fd = stack.enter_context(Scratch(name=self.name)).fd
+                with calls.errors_name(self.name):
+                    self._packing.pack(self.fd, fd)
+            nbytes = os.fstat(fd).st_size
+            if not self._overwrite and nbytes > _SINGLE_NBYTES and look(self._url) is not None:
+                raise exists_error(self._url, appeared=True)
+            sent = begun(self._send, fd, nbytes)
+            try:
+                with step("sending results"):
+                    sent.result()
+                on_commit()
+            except Exception as error:  # noqa: BLE001 - raised again
+                self._check_failure(error, fd, nbytes)
+                on_commit()
+            except BaseException:
+                self._stopped = True
+                if wait([sent], _PATIENCE).not_done:
+                    reason = "was interrupted while it was sent; look whether it is there"
+                    raise UnconfirmedError(self._url, reason) from None
+                if sent.exception() is not None:
+                    raise
+                on_commit()  # the interruption came too late
 
     def _send(self, fd: int, nbytes: int) -> None:
         """Put the bytes of a file, in a thread."""
-        if nbytes <= _SINGLE_NBYTES:
-            whole = bytearray(nbytes)
-            calls.pread_into(fd, memoryview(whole), 0)
-            mode = "overwrite" if self._overwrite else "create"
-            put(self._url, whole, mode=mode, use_multipart=False)
-            return
+        content: Any = self._blocks(fd, nbytes)
         part = max(_PART_NBYTES, -(-nbytes // _MOST_PARTS))
-        put(self._url, self._blocks(fd, nbytes), chunk_size=part, max_concurrency=_PARTS_AT_A_TIME)
+        options: dict[str, Any] = {"chunk_size": part, "max_concurrency": _PARTS_AT_A_TIME}
+        if nbytes <= _SINGLE_NBYTES:
+            mode = "overwrite" if self._overwrite else "create"
+            content, options = calls.pread_some(fd, nbytes, 0), {"mode": mode, "use_multipart": False}
+        _called(self._url, lambda store, key: _obstore().put(store, key, content, **options))
 
     def _blocks(self, fd: int, nbytes: int) -> Iterator[bytes]:
         for block in calls.blocks(fd, 0, nbytes):
@@ -344,8 +330,8 @@ class RemoteOutput(Scratch):
                 raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))  # then the parts are given up
             yield bytes(block)
 
-    def _check_failure(self, error: Exception, etag: str | None) -> None:
-        """Raise the error of a failure, unless the object exists all the same, with exactly this content."""
+    def _check_failure(self, error: Exception, fd: int, nbytes: int) -> None:
+        """Raise the error of a failure, unless the object exists all the same, with exactly the content of a file."""
         appeared = isinstance(error, OutputExistsError)  # the first of two requests that are the same may have made it
         if not appeared and not (isinstance(error, OSError) and error.errno == errno.EIO):
             raise error
@@ -354,24 +340,18 @@ class RemoteOutput(Scratch):
         except OSError:
             what = "it could not be looked at; look whether the object is there"
         else:
-            if found is not None and found != self._before and found.etag == etag:
-                return
             if found == self._before:
                 raise error
+            if found is not None and nbytes <= _SINGLE_NBYTES:  # one request, so the ETag is a digest
+                digest = hashlib.md5(usedforsecurity=False)
+                for block in calls.blocks(fd, 0, nbytes):
+                    digest.update(block)
+                if found.etag == f'"{digest.hexdigest()}"':
+                    return
             what = "it was another object; look whether it is the result"
         if appeared:
             raise error
         raise UnconfirmedError(self._url, f"{getattr(error, 'strerror', error)}, and then {what}") from None
-
-
-def _etag(fd: int, nbytes: int) -> str | None:
-    """Return the ETag of an object that one request made of a file; None if it was sent in parts."""
-    if nbytes > _SINGLE_NBYTES:
-        return None
-    digest = hashlib.md5(usedforsecurity=False)
-    for block in calls.blocks(fd, 0, nbytes):
-        digest.update(block)
-    return f'"{digest.hexdigest()}"'
 
 
 def sending_nbytes(nbytes: int) -> int:

@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -22,21 +22,22 @@ from mpired.context import NO_LIMITS, RESERVED, Context, spare_open_files
 from mpired.errors import ChangedError, LockError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, copying
 from mpired.files.access import recover_for_reading
-from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of, inode
+from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of
 from mpired.files.log import LogKind, LogWriter, reason_of, stamp, unconfirmed
 from mpired.files.names import DRAFT, Place, check_no_old_journal, exists_error, own_path, sync_folders
 from mpired.files.places import check_new, existing_file, is_stream
-from mpired.files.scratch import Compression, Scratch, Single, create, remove_dead
+from mpired.files.scratch import Compression, Scratch, create, remove_dead
 
 _PAUSE = 0.005  # seconds
 _T = TypeVar("_T")
 
 
-class Draft(Place, Single):
+class Draft(Place, Scratch):
     """A new file on its way to its name. Leaving the block before the commit changes nothing."""
 
     # A symbolic link stays, and its target is replaced. An existing file gives its mode, owner and attributes.
 
+    directory: str
     fd, has_name, _owns_dirfd = -1, False, False
     inode = 0, 0
 
@@ -64,7 +65,7 @@ class Draft(Place, Single):
             if place is None:
                 recover_for_reading(path, context)  # else an unfinished change would meet a new file
             check_no_old_journal(real)
-            super().__init__(path, real, place.dirfd if place else calls.open_directory(os.path.dirname(real)))
+            Place.__init__(self, path, real, place.dirfd if place else calls.open_directory(os.path.dirname(real)))
             self._owns_dirfd = place is None
             self._make(named=named or not kept_open)
             if not self.has_name:
@@ -72,7 +73,7 @@ class Draft(Place, Single):
 
     @property
     def shared(self) -> calls.SharedFile:
-        """The file for the tasks of an engine."""
+        """The file for the tasks of an engine, by its own name if it has one."""
         return calls.SharedFile(own_path(self.path, DRAFT), self.inode) if self.has_name else super().shared
 
     def _make(self, *, named: bool) -> None:
@@ -81,7 +82,8 @@ class Draft(Place, Single):
         def make() -> None:
             with interrupts.defer_signals() if named else contextlib.nullcontext():
                 self.fd, self.has_name = create(self.draft_name, self.dirfd, named=named)
-                self.inode = inode(os.fstat(self.fd))
+                status = os.fstat(self.fd)
+                self.inode = status.st_dev, status.st_ino
 
         self._when_free(make)
         if not self._kept_open:
@@ -91,38 +93,24 @@ class Draft(Place, Single):
     def _when_free(self, take: Callable[[], None]) -> None:
         """Take the name of the draft when no other command writes to the same place."""
         while True:
-            try:
-                take()
-            except FileExistsError:
-                if not remove_dead(self.draft_name, self.dirfd):
-                    self._wait()
-            else:
-                return
-
-    def _wait(self) -> None:
-        status = calls.status_at(self.draft_name, self.dirfd)
-        if status is not None and not stat.S_ISREG(status.st_mode):
-            reason = f"needs the name {os.fsdecode(self.draft_name)} for its draft, which something else has"
-            raise OSError(errno.EEXIST, f"{reason}; remove that", self.name)
-        if self._waiting.deadline <= time.monotonic():
-            reason = f"another command writes to it ({os.fsdecode(self.draft_name)} is there); wait for it, or"
-            raise LockError(self.name, f"{reason} `mpired recover` removes the draft of one that was killed")
-        interrupts.waited(time.sleep, _PAUSE)
-
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[int]:
-        fd = self.fd if self.fd >= 0 else self.shared.open()
-        try:
-            yield fd
-        finally:
-            if fd != self.fd:
-                calls.let_go(fd)
+            with contextlib.suppress(FileExistsError):
+                return take()
+            if remove_dead(self.draft_name, self.dirfd):
+                continue
+            status, name = calls.status_at(self.draft_name, self.dirfd), os.fsdecode(self.draft_name)
+            if status is not None and not stat.S_ISREG(status.st_mode):
+                reason = f"needs the name {name} for its draft, which something else has"
+                raise OSError(errno.EEXIST, f"{reason}; remove that", self.name)
+            if self._waiting.deadline <= time.monotonic():
+                reason = f"another command writes to it ({name} is there); wait for it, or"
+                raise LockError(self.name, f"{reason} `mpired recover` removes the draft of one that was killed")
+            interrupts.waited(time.sleep, _PAUSE)
 
     def repeat(self, original: Draft, *, link: bool) -> None:
         """Make this file a second name of another draft, if it may be linked, or a copy, by sharing blocks."""
-        with calls.errors_name(self.name), original._opened() as source:
+        with calls.errors_name(self.name), original.created() as source:
             if link and os.fstat(source).st_dev == os.fstat(self.dirfd).st_dev:
-                self._drop()
+                self.close()  # its directory belongs to the transaction
                 self.inode = original.inode
                 if not original.has_name:
                     self.fd = os.dup(source)
@@ -131,17 +119,17 @@ class Draft(Place, Single):
                 if self.has_name:
                     return
                 self._make(named=True)
-            with self._opened() as fd:
+            with self.created() as fd:
                 copying.copy_file(source, fd)
 
     def seal(self) -> None:
         """Compress and sync the file; raise `OSError` for a lack of space or rights."""
-        with calls.errors_name(self.name), self._opened() as fd:
+        with self.created() as fd:
             if self._packing is not None:
                 made = os.fstat(fd).st_mtime_ns  # a record beside the result is made after that
                 with Scratch(self.directory, self.name) as packed:
                     self._packing.pack(fd, packed.fd)
-                    calls.set_size(fd, 0)
+                    os.ftruncate(fd, 0)
                     copying.copy_file(packed.fd, fd)
                 os.utime(fd, ns=(made, made))
             if self.existing is not None:
@@ -160,11 +148,15 @@ class Draft(Place, Single):
         """Take a name that was free; a file that has come meanwhile is replaced if that is allowed."""
         with calls.errors_name(self.name):
             try:
-                if self.has_name:
-                    calls.move_exclusively(self.draft_name, self.base, self.dirfd)
-                    self.has_name = False
-                else:
+                if not self.has_name:
                     calls.link(self.fd, self.base, self.dirfd)
+                elif calls.linked(self.draft_name, self.base, self.dirfd, self.dirfd):
+                    calls.unlink(self.draft_name, self.dirfd)
+                    self.has_name = False
+                elif calls.status_at(self.base, self.dirfd) is None:  # a file system without hard links
+                    self.rename()
+                else:
+                    raise FileExistsError  # noqa: TRY301 - as the others do
             except FileExistsError:
                 if not self._overwrite:
                     raise exists_error(self.name, appeared=True) from None
@@ -203,20 +195,16 @@ class Draft(Place, Single):
 
     def close(self) -> None:
         """Close the file, and remove it if it has not got its name."""
-        self._drop()
-        if self._owns_dirfd:
-            calls.let_go(self.dirfd)
-            self._owns_dirfd = False
-
-    def _drop(self) -> None:
         if self.has_name:
             with contextlib.suppress(OSError):
                 calls.unlink(self.draft_name, self.dirfd)
             self.has_name = False
         if self.fd >= 0:
-            calls.unlock(self.fd)
-            calls.let_go(self.fd)
+            calls.release(self.fd)
             self.fd = -1
+        if self._owns_dirfd:
+            calls.let_go(self.dirfd)
+            self._owns_dirfd = False
 
 
 class Transaction(contextlib.ExitStack):
@@ -339,15 +327,15 @@ def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None
     with contextlib.ExitStack() as stack:
         logs = _logs_of(drafts, stack)
         for draft in drafts:
-            take_pointer(draft, partial(logs[draft.directory].link, draft.pointer))
-        for directory, each in logs.items():
-            each.check(directory)
+            take_pointer(draft, partial(logs[draft.directory].link, draft))
+        for each in logs.values():
+            each.check()
         for draft in drafts:
             draft.check_in_place()
         sync_folders(drafts)
         log, *notes = logs.values()
         try:
-            log.commit(drafts[0].name)
+            log.commit()
         finally:  # whatever becomes of the commit, the drafts are not ours to remove if the log stays
             for draft in drafts if log.is_committed else ():
                 draft.has_name = False
@@ -368,24 +356,19 @@ def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, 
     home, *others = dict.fromkeys(draft.directory for draft in drafts)
     inodes = {directory: os.fstat(first[directory].dirfd).st_ino for directory in (home, *others)}
     numbers = {directory: number for number, directory in enumerate(inodes)}
-    log = stack.enter_context(new_log(drafts[0], [draft.path for draft in drafts]))
+    log = stack.enter_context(take_pointer(drafts[0], partial(LogWriter, drafts[0], [draft.path for draft in drafts])))
     steps = [[numbers[each.directory], os.fsdecode(each.base), each.inode[1], stamp(each.existing)] for each in drafts]
     folders = [[inode, os.path.relpath(directory, home)] for directory, inode in inodes.items()]
-    log.seal(LogKind.PUTS, {"folders": folders, "steps": steps})
+    log.write_body(LogKind.PUTS, {"folders": folders, "steps": steps})
     logs, name = {home: log}, os.fsdecode(drafts[0].base)
     for directory in others:
         place = first[directory]
-        note = logs[directory] = stack.enter_context(new_log(place, [place.path], identity=log.identity))
-        note.seal(LogKind.NOTE, {"home": os.path.relpath(home, directory), "inode": inodes[home], "first": name})
+        note = logs[directory] = stack.enter_context(
+            take_pointer(place, partial(LogWriter, place, [place.path], log.identity))
+        )
+        note.write_body(LogKind.NOTE, {"home": os.path.relpath(home, directory), "inode": inodes[home], "first": name})
         note.complete()
     return logs
-
-
-def new_log(first: Place, readers: Sequence[str], *, identity: bytes = b"", durable: bool = True) -> LogWriter:
-    """Make the log of a change, or a note of it, in the directory of a file; see `LogWriter`."""
-    # A name from the start is only where no file is without one.
-    make = partial(LogWriter, first.pointer, first.dirfd, readers, identity, durable=durable)
-    return take_pointer(first, make)
 
 
 def take_pointer(file: Place, take: Callable[[], _T]) -> _T:

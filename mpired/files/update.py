@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from mpired import interrupts
 from mpired.errors import ChangedError, MpiredError, UsageError
 from mpired.files import calls, copying, keys, log
-from mpired.files.lock import Target, open_target
+from mpired.files.lock import Target
 from mpired.files.names import MARK
-from mpired.files.scratch import Scratch, Single, remove_dead
-from mpired.files.transaction import Draft, new_log, publish, take_pointer
+from mpired.files.scratch import Scratch, remove_dead
+from mpired.files.transaction import Draft, publish, take_pointer
 
 # A file up to this size is copied without asking; of a larger one so much has to change.
 _SMALL_NBYTES = 64 << 20
@@ -31,10 +32,12 @@ _LARGE_PART = 4
 
 
 class NewFile(Draft):
-    """An update by a new file, of a new target or in the place of the old file."""
+    """An update by a new file, of a new target or in the place of the old file, whose other bytes it may take over."""
 
-    source = -1  # the descriptor that has the old bytes; the new ones are written there too
+    into = -1  # the descriptor that gets the new bytes
     complete: Callable[[Draft], None] | None = None  # fills the file when all bytes are written
+    old_nbytes = 0  # of the old file, if they are taken over
+    copied = sys.maxsize  # how many of these the new file has, or others in their place
 
     @property
     def protocol(self) -> str:
@@ -42,16 +45,27 @@ class NewFile(Draft):
         return "new file" if self.target is None else "rename"
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Put new bytes to their place."""
+        """Put new bytes to their place; offsets ascend if the old ones before it are taken over."""
+        self.skip(offset, len(data))
         with calls.errors_name(self.name):
-            calls.pwrite_all(self.source, data, offset)
+            calls.pwrite_all(self.into, data, offset)
+
+    def skip(self, offset: int, nbytes: int) -> None:
+        """Give the new file the old bytes before a range that is written otherwise."""
+        if self.copied < offset:
+            with calls.errors_name(self.name):
+                copying.copy_sparse(cast("Target", self.target).fd, self.fd, self.copied, offset, self.copied)
+        self.copied = max(self.copied, offset + nbytes)
 
     def seal(self, new_keys: bytes = b"") -> None:
         """Complete the new file, and bring it to the disk."""
+        self.skip(self.old_nbytes, 0)
         with calls.errors_name(self.name):
             if self.complete is not None:
                 self.complete(self)
-            keys.hand_over(new_keys, self.target, self.fd)
+            # Without new keys it has those of the old file.
+            if value := new_keys or (b"" if self.target is None else calls.attribute(self.target.fd, keys.ATTRIBUTE)):
+                keys.remember(self.fd, value)
         super().seal()
 
     def publish(self, on_commit: Callable[[], None]) -> None:
@@ -59,46 +73,13 @@ class NewFile(Draft):
         publish([self], on_commit)
 
 
-class Replacement(NewFile):
-    """An update by a new file that has the other bytes of the old one."""
-
-    def __init__(self, target: Target, *, durable: bool) -> None:
-        super().__init__(target.name, overwrite=True, durable=durable, place=target)
-        self.source, self._size, self._copied = target.fd, target.status.st_size, 0
-        with calls.errors_name(target.name), calls.undoing(self.close):
-            self.is_clone = copying.clone(target.fd, self.fd)  # which shares the blocks of the target
-            if self.is_clone:
-                self._copied = self._size
-            else:
-                calls.set_size(self.fd, self._size)
-
-    def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Give the new file `data` at `offset`, and the old bytes before it; offsets ascend."""
-        self.skip(offset, len(data))
-        with calls.errors_name(self.name):
-            calls.pwrite_all(self.fd, data, offset)
-
-    def skip(self, offset: int, nbytes: int) -> None:
-        """Give the new file the old bytes before a range that is written otherwise."""
-        if self._copied < offset:
-            with calls.errors_name(self.name):
-                copying.copy_sparse(self.source, self.fd, self._copied, offset, self._copied)
-        self._copied = max(self._copied, offset + nbytes)
-
-    def seal(self, new_keys: bytes = b"") -> None:
-        """Give the new file the old bytes after the last change too, and bring it to the disk."""
-        self.skip(self._size, 0)
-        super().seal(new_keys)
-
-
-class Patch(calls.Closing):
+class Patch(log.LogWriter):
     """New bytes of a file, which are first in a log and then written where they belong."""
 
     protocol = "journal"
 
     def __init__(self, target: Target, *, durable: bool) -> None:
-        self._target, self._durable = target, durable
-        self._has_names = calls.has_several_names(target.status)
+        self._target, self._has_names = target, calls.has_several_names(os.fstat(target.fd))
         self._new: list[str] = []  # attributes that the file did not have, which are removed if nothing is committed
         self._attributes: dict[str, str] = {}  # new attributes of the file, in hexadecimal
         with calls.errors_name(target.name):
@@ -107,26 +88,21 @@ class Patch(calls.Closing):
                 raise UsageError(target.name, f"{reason}; `commit='rename'` replaces it")
             remove_dead(target.draft_name, target.dirfd)  # of a command that was killed
             try:
-                self._log = new_log(target, [target.path], durable=durable)
+                take_pointer(target, partial(super().__init__, target, [target.path], durable=durable))
             except MpiredError:  # some are errors of the system, too
                 raise
             except OSError as error:
                 raise OSError(error.errno, f"cannot make a log in {target.directory}: {error.strerror}") from error
-
-    def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Put new bytes into the log; offsets ascend."""
-        with calls.errors_name(self._target.name):
-            self._log.write(data, offset)
 
     def seal(self, new_keys: bytes) -> None:
         """Complete the log, but for its header, and reserve space in the holes that will be written to."""
         target, status = self._target, self._target.status
         with calls.errors_name(target.name):
             if status.st_blocks * 512 < status.st_size:
-                for offset, nbytes in self._log.ranges:
-                    calls.reserve(target.fd, offset, offset + nbytes)
+                for offset, nbytes in self.ranges:
+                    calls.allocate(target.fd, nbytes, offset)
             if new_keys:
-                if not (old_keys := keys.stored(target.fd)):
+                if not (old_keys := calls.attribute(target.fd, keys.ATTRIBUTE)):
                     self._new.append(keys.ATTRIBUTE)
                 # Room for the attribute: after the commit nothing may be refused.
                 keys.remember(target.fd, old_keys.ljust(len(new_keys), b"\0"))
@@ -135,58 +111,57 @@ class Patch(calls.Closing):
                 "name": os.fsdecode(target.base), "inode": status.st_ino, "generation": calls.generation(target.fd),
                 "size": status.st_size, "attributes": self._attributes,
             }  # fmt: skip
-            self._log.seal(log.LogKind.PATCH, body)
+            self.write_body(log.LogKind.PATCH, body)
 
     def publish(self, on_commit: Callable[[], None]) -> None:
         """Commit the log, write its bytes into the file, and remove it."""
-        target, writer = self._target, self._log
+        target = self._target
         with interrupts.defer_signals():
             with calls.errors_name(target.name):
-                take_pointer(target, partial(writer.link, target.pointer))
-                writer.check(target.directory)
-                if not target.is_current:
+                take_pointer(target, partial(self.link, target))
+                self.check()
+                if not calls.leads_to(target.base, target.dirfd, target.fd):
                     raise ChangedError(target.name, "was replaced by another program meanwhile; run again")
                 if self._has_names:
                     self._mark()
-                if self._durable:
+                if self.durable:
                     calls.fsync_directory(target.dirfd)
-            writer.commit(target.name)
+            self.commit()
             on_commit()
             with log.unconfirmed(target.name, "the update is committed, but not finished"):
-                log.apply(writer.fd, writer.header, target.fd, self._attributes)
-                if self._durable:
+                log.apply(self.fd, self.header, target.fd, self._attributes)
+                if self.durable:
                     # Attributes are brought to the disk by a full sync only.
                     calls.fsync(target.fd, content_only=not self._attributes)
                 if self._has_names:
                     os.removexattr(target.fd, MARK)
-                writer.finish()
+                self.finish()
 
     def _mark(self) -> None:
         """Let all names of the file lead to the log before it can be committed."""
         target = self._target
-        inodes = target.status.st_ino, os.fstat(target.dirfd).st_ino
-        pointer = "{} {} {} ".format(self._log.identity.hex(), *inodes).encode() + os.fsencode(target.path)
+        pointer = f"{self.identity.hex()} {target.status.st_ino} {os.fstat(target.dirfd).st_ino} "
         try:
-            os.setxattr(target.fd, MARK, pointer)
+            os.setxattr(target.fd, MARK, pointer.encode() + os.fsencode(target.path))
         except OSError as error:
             why = f"has {target.status.st_nlink} names (hard links), and its file system cannot mark it so that its log"
             why = f"{why} is found by each ({error.strerror}); `commit='rename'` changes the file of this name alone"
             raise OSError(error.errno, why) from error
         self._new.append(MARK)
-        if self._durable:
+        if self.durable:
             calls.fsync(target.fd)
 
     def close(self) -> None:
         """Close the log; if it was not committed, nothing has happened."""
-        for name in [] if self._log.is_committed else self._new:
+        for name in [] if self.is_committed else self._new:
             with contextlib.suppress(OSError):
                 os.removexattr(self._target.fd, name)
-        self._log.close()
+        super().close()
 
 
-def replacement(target: Target, changed_nbytes: int, commit: str, *, durable: bool) -> Replacement | None:
+def replacement(target: Target, changed_nbytes: int, commit: str, *, durable: bool) -> NewFile | None:
     """Begin to replace a locked target; None where it takes a patch."""
-    status, user = target.status, os.geteuid()
+    status, user = os.fstat(target.fd), os.geteuid()  # it may have got another name since it was locked
     if target.shared:  # which may only be read
         commit = "rename"
     # A new file has one name, and perhaps another owner and group.
@@ -195,14 +170,20 @@ def replacement(target: Target, changed_nbytes: int, commit: str, *, durable: bo
         return None
     is_cheap = commit == "rename" or status.st_size <= max(_SMALL_NBYTES, _LARGE_PART * changed_nbytes)
     try:
-        update = Replacement(target, durable=durable)
+        new = NewFile(target.name, overwrite=True, durable=durable, place=target)
     except OSError:
         if is_cheap:
             raise
         return None
-    if is_cheap or update.is_clone:
-        return update
-    update.close()
+    new.into = new.fd
+    with calls.errors_name(target.name), calls.undoing(new.close):
+        if copying.clone(target.fd, new.fd):  # which shares the blocks of the target
+            return new
+        if is_cheap:
+            os.ftruncate(new.fd, status.st_size)
+            new.old_nbytes, new.copied = status.st_size, 0
+            return new
+    new.close()
     return None
 
 
@@ -221,20 +202,20 @@ class ChangedFile(contextlib.ExitStack):
     ) -> None:
         super().__init__()
         self._ranges = ranges
-        self._changed = sum(nbytes for _, nbytes in ranges)
         with calls.undoing(self.close):
-            self._target = target or self.enter_context(open_target(path, shared=True))
-            self._update = replacement(self._target, self._changed, "auto", durable=True)
+            self._target = target or self.enter_context(Target(path, shared=True))
+            changed = sum(nbytes for _, nbytes in ranges)
+            self._update = replacement(self._target, changed, "auto", durable=True)
             if self._update is not None:
                 self.enter_context(self._update)
                 for each in ranges:
                     self._update.skip(*each)
-                self.drafts: Sequence[Single] = (self._update,)
+                self.drafts: Sequence[Scratch] = (self._update,)
                 return
             scratch = self.enter_context(Scratch(self._target.directory, path))
             with calls.errors_name(path):
                 for offset, nbytes in ranges:
-                    calls.reserve(scratch.fd, offset, offset + nbytes)
+                    calls.allocate(scratch.fd, nbytes, offset)
             self.drafts = (scratch,)
 
     def commit(self, on_commit: Callable[[], None]) -> None:

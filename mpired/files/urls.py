@@ -45,8 +45,8 @@ def signed(word: str) -> str:
     """Return a word; it is `Signed` if it is a URL with a query, or names a list by such a URL."""
     if not is_url(word.removeprefix("@")):
         return word
-    name = _name(word)
-    if _USER.match(word.partition("://")[2]):
+    name, _, rest = word.removeprefix("@").partition("://")
+    if _USER.match(rest):
         way_out = "write them into ~/.netrc" if name == "https" else "leave them out"
         raise UsageError(word, f"has a user or a password before `@`, which a record of the call would show; {way_out}")
     if "?" not in word or name not in SERVERS:
@@ -67,10 +67,6 @@ def query_of(word: object) -> str:
     """Return the query of a word, "" if it has none."""
     query: str = getattr(word, "query", "")
     return query
-
-
-def _name(url: str) -> str:
-    return url.removeprefix("@").partition("://")[0]
 
 
 STORES = ("s3", "gs", "az")

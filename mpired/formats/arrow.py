@@ -47,7 +47,7 @@ class ArrowFile(Table):
     def _opened(self, fields: Sequence[int] = ()) -> Any:
         """Open a reader of some columns, or of all."""
         if self.content.mapped is not None:
-            file = pa.BufferReader(self.content.mapped.content)
+            file = pa.BufferReader(self.content.mapped)
         else:
             self.content = TableFile(self._bytes, self._source.nbytes)  # each reader has its place
             file = pa.PythonFile(self.content, mode="r")

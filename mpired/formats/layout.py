@@ -129,7 +129,7 @@ def _copied(array: Array, scratch: Scratch) -> Array:
             marks = np.ones(len(block), np.bool_) if valid is None else valid
             calls.pwrite_all(scratch.fd, block.view(np.uint8).data, number * step * form.itemsize)
             calls.pwrite_all(scratch.fd, marks.view(np.uint8).data, end + number * step)
-    source = LocalSource(array.source.name, scratch.shared_path)
+    source = LocalSource(array.source.name, scratch.shared.path)
     made = Array(source, array.datatype, array.count, form, shape=array.shape, name=array.name)
     return made._replace(nullable=array.nullable, validity=end)
 

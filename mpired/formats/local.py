@@ -57,13 +57,12 @@ class TableFile(SourceFile):
 
     def __init__(self, opened: OpenSource, nbytes: int) -> None:
         super().__init__(opened, nbytes)
-        self.mapped: calls.Mapped | None
         self.open_again(opened)
 
     def open_again(self, opened: OpenSource) -> None:
         """Exchange the open source for the same that was opened again."""
         self.opened, is_long = opened, self._nbytes >= _MAPPED_NBYTES
-        self.mapped = calls.Mapped(opened.fd) if is_long and opened.fd is not None else None
+        self.mapped = calls.mapped(opened.fd) if is_long and opened.fd is not None else None
 
     @property
     def is_far(self) -> bool:
@@ -76,9 +75,9 @@ class TableFile(SourceFile):
             return super().read(nbytes)
         start = self._at
         self._at = self._nbytes if nbytes < 0 else min(start + nbytes, self._nbytes)
-        return memoryview(self.mapped.content)[start : self._at]
+        return memoryview(self.mapped)[start : self._at]
 
     def forget(self) -> None:
         """Release the bytes that were read to the cache of the system."""
         if self.mapped is not None:
-            self.mapped.forget()
+            self.mapped.madvise(calls.FORGET)

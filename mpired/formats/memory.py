@@ -51,7 +51,7 @@ class MemorySource(Source):
                 calls.pwrite_all(scratch.fd, part, at)
                 at += len(part)
             self._scratch = scratch
-        return LocalSource(self.name, self._scratch.shared_path).__reduce__()
+        return LocalSource(self.name, self._scratch.shared.path).__reduce__()
 
     def open(self) -> OpenSource:
         """Open it for reading."""

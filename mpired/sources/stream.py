@@ -83,7 +83,7 @@ def copied(name: str, file: OpenSource) -> LocalSource:
         while got := file.read_into(block, done):
             calls.pwrite_all(scratch.fd, block[:got], done)
             done += got
-    return LocalSource(name, scratch.shared_path, stamp_of(os.fstat(scratch.fd)), keep=scratch)
+    return LocalSource(name, scratch.shared.path, stamp_of(os.fstat(scratch.fd)), keep=scratch)
 
 
 class StreamSource(Source):

@@ -14,7 +14,7 @@ from mpired.errors import OutputExistsError, UsageError
 from mpired.files import calls
 from mpired.files.keys import Keys
 from mpired.files.keys import of_file as keys_of_file
-from mpired.files.lock import Target, check_reach, check_reaches
+from mpired.files.lock import Target, check_reach
 from mpired.files.places import check_new
 from mpired.files.scratch import Scratch
 from mpired.files.transaction import Draft
@@ -94,14 +94,14 @@ class WindowFile:
         else:
             replaced = replacement(self.file, self.changed_nbytes, request.commit, durable=request.durable)
             return replaced or Patch(self.file, durable=request.durable)
-        new.source, new.complete = self.fd, encode
+        new.into, new.complete = self.fd, encode
         return new
 
     def _encode(self, draft: Draft) -> None:
         """Write the file again, with the elements that the scratch file has."""
         assert self.like is not None  # noqa: S101 - else elements are changed where they lie
         assert self.scratch is not None  # noqa: S101 - as above
-        source = LocalSource(self.name, self.scratch.shared_path)
+        source = LocalSource(self.name, self.scratch.shared.path)
         changed = [each._replace(source=source) for each in self.windows]
         rewrite(self.format.rewrite, self.like, changed, draft.shared)
         if self.is_new:
@@ -146,12 +146,12 @@ def plan_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
     context = request.inputs.context
     if request.create is not None and not os.path.exists(name):
         check_new([name], context, overwrite=False)
-        check_reaches(name)
+        check_reach(name)
         return _new_window(name, _row(name, request), request, None, stack)
     source = LocalSource.inspected(name, name, calls.followed(name), context)
     with calls.errors_name(name):
         calls.let_go(calls.open_regular(os.path.realpath(name), os.O_RDWR if request.op.origin else os.O_RDONLY))
-    check_reaches(name)
+    check_reach(name)
     window = open_window(source, request, None, stack)
     window.check_commit(request.commit)
     return window
@@ -167,7 +167,7 @@ def make_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
     stack.enter_context(draft)
     if keyed and calls.status_at(draft.base, draft.dirfd) is not None:
         raise Appeared
-    check_reach(draft.fd, name)  # another machine may make it, too
+    check_reach(name, draft.fd)  # another machine may make it, too
     return _new_window(name, row, request, draft, stack)
 
 
@@ -199,7 +199,7 @@ def _new_window(name: str, row: Format, request: WindowRequest, draft: NewFile |
             for block in _repeated(element, like.count) if element.view(np.uint8).any() else ():
                 calls.pwrite_all(draft.fd, block.view(np.uint8).data, at)
                 at += block.nbytes
-        source = LocalSource(name, draft.shared_path)
+        source = LocalSource(name, draft.shared.path)
     shape = None if row.needs_type else (like.count,) if like.shape is None else like.shape
     window = Array(source, like.datatype, like.count, layout.stored, layout.offset, shape, like.fortran_order)
     return WindowFile(name, row, [window], draft, nbytes)
@@ -236,7 +236,7 @@ def _decoded(
     assert window.file is not None  # noqa: S101 - in a dry run nothing is decoded
     scratch = stack.enter_context(Scratch(window.file.directory, window.name))
     status = window.file.status if isinstance(window.file, Target) else os.fstat(scratch.fd)
-    source = LocalSource(window.name, scratch.shared_path, stamp_of(status))
+    source = LocalSource(window.name, scratch.shared.path, stamp_of(status))
     windows, end = [], 0
     for column, parts in zip(columns, elements, strict=True):
         array = _native(source, column, window.format, request)._replace(offset=end)

@@ -26,7 +26,7 @@ from mpired.errors import (
     number,
 )
 from mpired.files.access import lock_all
-from mpired.files.lock import LockTimeout, Target, open_replaced, open_target
+from mpired.files.lock import LockTimeout, Target, open_replaced
 from mpired.files.places import parted
 from mpired.formats import Array, Model, format_named
 from mpired.formats.names import lacking
@@ -70,7 +70,7 @@ def _open(request: WindowRequest, replaced: Sequence[str], stack: ExitStack) -> 
     shared = not request.op.origin and not all(os.access(name, os.W_OK) for name in existing)
 
     def opened(name: str) -> Target | None:
-        return open_target(name, shared=shared) if name in existing else open_replaced(name)
+        return Target(name, shared=shared) if name in existing else open_replaced(name)
 
     for name in existing:
         check_one_file(name)

@@ -200,10 +200,10 @@ def test_scratch_file_has_no_name_and_is_shared_by_path(kind, tmp_path):
     with Scratch(str(tmp_path)) as scratch:
         assert os.listdir(tmp_path) == []
         scratch.allocate(1000)
-        with open(scratch.shared_path, "r+b") as other:
+        with open(scratch.shared.path, "r+b") as other:
             other.write(NEW[:1000])
         assert os.pread(scratch.fd, 2000, 0) == NEW[:1000]
-    assert not os.path.exists(scratch.shared_path)
+    assert not os.path.exists(scratch.shared.path)
 
 
 def test_leaving_without_a_commit_changes_nothing(kind, folder):

@@ -164,7 +164,7 @@ def test_what_cannot_be_looked_for_is_an_error(shared):
     killed(shared)
     assert MARK in os.listxattr(shared / "u.npy")
     cases = [(f"{words} t.npy", 4, "t.npy", "Input/output error") for words in READING]
-    check_refusals(shared, cases, setup=failing(errno.EIO, "lstat", when=named(".t.npy.mpired")))
+    check_refusals(shared, cases, setup=failing(errno.EIO, "stat", when=named(".t.npy.mpired")))
     cases = [(f"{words} u.npy", 4, "Permission denied") for words in READING[:3]]
     check_refusals(shared, cases, setup=failing(errno.EACCES, "getxattr", when=named("u.npy")))
 

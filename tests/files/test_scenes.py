@@ -23,6 +23,7 @@ from users import STRANGER
 from values import folder_in_memory, one_value
 
 from mpired.files import log
+from mpired.files.names import Place
 
 COUNT = 500
 # Both add one to x; the first to y as well, in another directory.
@@ -316,10 +317,12 @@ def test_a_dry_run_finishes_nothing(words, folder):
 
 def planted(path: Path, kind: log.LogKind, body: dict[str, object], identity: bytes = b"", data: bytes = b"") -> None:
     """Write a whole log of this user."""
-    writer = log.LogWriter(os.fsencode(path.name), os.open(path.parent, os.O_RDONLY), [str(path.parent)], identity)
+    of = path.with_name(path.name[1:].removesuffix(".mpired"))
+    place = Place(str(of), str(of), os.open(path.parent, os.O_RDONLY))
+    writer = log.LogWriter(place, [str(path.parent)], identity)
     writer.write(data, 0)
-    writer.seal(kind, body)
-    writer.link(os.fsencode(path.name))
+    writer.write_body(kind, body)
+    writer.link(place)
     writer.complete()
     writer.is_committed = True
     writer.close()

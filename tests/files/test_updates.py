@@ -34,10 +34,10 @@ def folder(tmp_path: Path) -> Path:
 def test_a_target_that_was_replaced_before_the_commit(folder, monkeypatch):
     path, check = folder / "here" / "t.npy", LogWriter.check
 
-    def replace(writer: LogWriter, shown: str) -> None:
+    def replace(writer: LogWriter) -> None:
         np.save(folder / "other.npy", np.full(500, 7.0))
         (folder / "other.npy").replace(path)
-        check(writer, shown)
+        check(writer)
 
     monkeypatch.setattr(LogWriter, "check", replace)
     with pytest.raises(ChangedError, match="was replaced by another program"):
@@ -303,11 +303,11 @@ def test_a_log_with_a_wrong_byte_never_happened(folder):
 
 @pytest.mark.parametrize("name", ["../ones.npy", "..", "here/t.npy"])
 def test_a_log_that_names_files_elsewhere_is_refused(name, folder):
-    with Target("here/t.npy", str(folder / "here" / "t.npy"), -1, os.open(folder / "here", os.O_RDONLY)) as target:
-        writer = log.LogWriter(LOG.encode(), target.dirfd, [target.path])
+    with Target(str(folder / "here" / "t.npy")) as target:
+        writer = log.LogWriter(target, [target.path])
         writer.write(b"forged", 0)
-        writer.seal(log.LogKind.PATCH, {"name": name})
-        writer.link(LOG.encode())
+        writer.write_body(log.LogKind.PATCH, {"name": name})
+        writer.link(target)
         writer.complete()
         writer.is_committed = True
         writer.close()
