@@ -313,7 +313,7 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             "other.", environment=False, multiple=True),
         "link": Option(FLAG, "Store equal results once, under several names, where the system can."),
         "counts_b": Option(COUNTS, "Number of elements for each rank of --group-b."),
-        "max_open_files": Option(integers(least=1, below=2**31), "Limit of open files per process.",
+        "max_open_files": Option(integers(below=2**31), "Limit of open files per process.",
             flags="-n --max-open-files"),
         "engine": Option(ENGINE_NAME, "Where to compute: local (default) is this machine, mpi the processes that srun "
             "or mpiexec started, dask the workers of --scheduler. With mpi and dask, --jobs limits the segments under "

@@ -147,6 +147,8 @@ class Command(click.Command):
         pool.adopt_orphans()
         worker.keep_freed_memory()
         asked, argv = report(), ("mpired", *(ctx.obj or ()))
+        keys = [each.key for each in self.params if isinstance(each, RowOption)]
+        ctx.params |= checked(tuple(key for key in keys if key not in _KEPT), ctx.params)
         has_bars = os.isatty(2) and not (asked.get("quiet") or ctx.params.get("quiet"))
         ctx.meta[_CONTEXT] = Context.of(
             ctx.params,
@@ -156,8 +158,6 @@ class Command(click.Command):
             argv=argv,
             record={"argv": list(argv)} if ctx.params.get("provenance") else {},
         )
-        keys = [each.key for each in self.params if isinstance(each, RowOption)]
-        ctx.params |= checked(tuple(key for key in keys if key not in _KEPT), ctx.params)
         if "quiet" in asked and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
             way_out = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
             say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
