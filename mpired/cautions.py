@@ -9,7 +9,6 @@ import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import TypeVar
 
 from mpired.errors import (
     HardLinkWarning,
@@ -27,7 +26,6 @@ from mpired.errors import (
 
 Listener = Callable[[MpiredWarning], None]
 _FEW = 3
-_W = TypeVar("_W", bound=MpiredWarning)
 
 
 def warn(caution: MpiredWarning) -> None:
@@ -60,11 +58,6 @@ def collect_warnings(also: Listener) -> Iterator[list[MpiredWarning]]:
         yield found
     finally:
         _listener.reset(token)
-
-
-def of_kind(cautions: Iterable[MpiredWarning], kind: type[_W]) -> list[_W]:
-    """Return the warnings of one category."""
-    return [each for each in cautions if isinstance(each, kind)]
 
 
 def masked(count: int, name: str, values: str, way_out: str = "") -> MaskedWarning:

@@ -175,7 +175,7 @@ def tell_summary(
         say(note)
     tell(None if quiet else line)
     for kind in after:
-        tell_cautions(cautions.of_kind(shown, kind))
+        tell_cautions(each for each in shown if isinstance(each, kind))
 
 
 def warning_texts(warned: Iterable[MpiredWarning]) -> list[str]:
