@@ -99,11 +99,7 @@ def _engine(value: Any) -> Any:
     return value if takes else _word(_ENGINES, value)
 
 
-def _parsed_integer(text: str) -> int:
-    return int(_match(r"\s*[-+]?\d{1,4300}\s*", text, "is not an integer; write one such as 12")[0])
-
-
-def _integer(value: Any, least: int | None, below: int | None) -> int:
+def _integer(value: Any, least: int | None = None, below: int | None = None) -> int:
     try:
         number = operator.index(value)
     except TypeError:
@@ -236,6 +232,18 @@ def _creation(value: Any) -> bool | tuple[int, ...] | None:
     return shape
 
 
+def _index(value: Any) -> str:
+    """Return an index as on the command line; in Python it may be the object in brackets behind an array."""
+    if isinstance(value, str):
+        return value
+    texts = []
+    for part in value if isinstance(value, tuple | list) else [value]:
+        steps = [] if getattr(part, "step", None) is None else [part.step]
+        bounds = [part.start, part.stop, *steps] if isinstance(part, slice) else [part]
+        texts.append(":".join("" if bound is None else str(_integer(bound)) for bound in bounds))
+    return ",".join(texts)
+
+
 def _ranks(value: Any) -> tuple[Any, ...]:
     if isinstance(value, str | bytes | os.PathLike):
         raise TypeError("is one path; give a list of paths, one a rank")
@@ -243,6 +251,10 @@ def _ranks(value: Any) -> tuple[Any, ...]:
 
 
 FLAG = Kind("", "bool", partial(_instance, types=bool, refusal="is neither true nor false"))
+TEXT = Kind("TEXT", check=_text)
+FILE = Kind("FILE", "PathLike", _path, offers="file")
+PATH = FILE._replace(metavar="PATH")
+INDEX = Kind("INDEX", "Index", _index)
 TYPE = Kind("TYPE", "DatatypeLike", _datatype, offers="datatype")
 FORMAT = Kind("FORMAT", check=_text, offers="format")  # checked where the table of formats is
 INPUT_FORMAT = Kind("FORMAT", check=_text, offers="input format")
@@ -260,29 +272,16 @@ NAMES = Kind("NAME,...", "str | Sequence[str]", _names, _parsed_names, "column",
 RANKS = Kind("RANK...", "Several[Rank]", _ranks, offers="file")  # on the command line an option for each
 
 
-def texts(metavar: str) -> Kind:
-    """Return the kind of strings."""
-    return Kind(metavar, check=_text)
-
-
-def paths(metavar: str = "FILE", offers: str = "file") -> Kind:
-    """Return the kind of paths."""
-    return Kind(metavar, "PathLike", _path, offers=offers)
-
-
 def words(*allowed: str) -> Kind:
     """Return the kind of a few words."""
     return Kind("", check=partial(_word, allowed), words=allowed)
 
 
-def ops(use: str, *allowed: str) -> Kind:
-    """Return the kind of ops for a family of calls, or of a few ops."""
-    return Kind("OP", offers="op", use=use, names=allowed)
-
-
 def integers(metavar: str = "N", *, least: int | None = None, below: int | None = None) -> Kind:
     """Return the kind of integers with these limits."""
-    return Kind(metavar, "int", partial(_integer, least=least, below=below), _parsed_integer)
+    pattern, refusal = r"\s*[-+]?\d{1,4300}\s*", "is not an integer; write one such as 12"
+    check = partial(_integer, least=least, below=below)
+    return Kind(metavar, "int", check, lambda text: int(_match(pattern, text, refusal)[0]))
 
 
 def sizes(*, least: int, below: int | None = None) -> Kind:
@@ -310,17 +309,16 @@ def parsed_index(name: str, text: str, shape: tuple[int, ...]) -> list[int | sli
         raise UsageError(subject, f"has {len(parts)} indices, but the elements have shape {shape}")
     place = parts.index("...") if "..." in parts else len(parts)
     parts[place : place + 1] = [":"] * (len(shape) - given)
-    return [_parsed_part(subject, part, axis, dim) for axis, (part, dim) in enumerate(zip(parts, shape, strict=True))]
-
-
-def _parsed_part(subject: str, part: str, axis: int, dim: int) -> int | slice:
-    match = _PART.fullmatch(part)
-    bounds = [] if match is None else [None if each is None else int(each) for each in match.groups()[1:]]
-    if match is None or bounds[2] == 0:
-        raise UsageError(subject, f"{part!r} is not an index; write a number, START:STOP or START:STOP:STEP")
-    if match["at"] is None:
-        return slice(*bounds)
-    at = int(match["at"])
-    if not -dim <= at < dim:
-        raise RangeError(subject, f"index {at} is out of bounds for axis {axis} with {dim} elements")
-    return at % dim
+    index: list[int | slice] = []
+    for axis, (part, dim) in enumerate(zip(parts, shape, strict=True)):
+        match = _PART.fullmatch(part)
+        bounds = [None if each is None else int(each) for each in match.groups()[1:]] if match else []
+        if match is None or bounds[2] == 0:
+            raise UsageError(subject, f"{part!r} is not an index; write a number, START:STOP or START:STOP:STEP")
+        if match["at"] is None:
+            index.append(slice(*bounds))
+        elif -dim <= (at := int(match["at"])) < dim:
+            index.append(at % dim)
+        else:
+            raise RangeError(subject, f"index {at} is out of bounds for axis {axis} with {dim} elements")
+    return index

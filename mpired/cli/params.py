@@ -20,7 +20,7 @@ from mpired.log import collect_steps
 from mpired.options import OPTIONS, REPORT, RUNNING, SECTIONS, Option, checked, keyword
 from mpired.progress import no_progress
 from mpired.ranks import lists
-from mpired.values import FLAG, FORMAT, INPUT_FORMAT, TYPE, Kind, paths
+from mpired.values import FILE, FLAG, FORMAT, INPUT_FORMAT, TYPE, Kind
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -63,8 +63,8 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # before click 8.4 it 
 
 
 DATATYPE = _Value(TYPE)
-_ARGUMENTS = {"[TYPE]": DATATYPE, "DIR": _Value(paths("DIR", "dir"))}
-_FILE = _Value(paths())  # or another kind that the command gives an argument
+_ARGUMENTS = {"[TYPE]": DATATYPE, "DIR": _Value(FILE._replace(metavar="DIR", offers="dir"))}
+_FILE = _Value(FILE)  # or another kind that the command gives an argument
 
 
 class RowOption(click.Option):

@@ -114,7 +114,7 @@ class _Search:
         best, op, due = [none] * len(self.orders), self.plan.ops[0], time.monotonic() + PERIOD
         elements = blocks(rank, step, segment.start, segment.stop)
         for start, (block, not_null) in zip(range(segment.start, segment.stop, step), elements, strict=True):
-            valid = valid_of(block, not_null, rank.datatype, op) if op.rules.leaves_out else None  # as of all ops
+            valid = valid_of(block, not_null, rank.datatype, op) if op.rules.leaves_out else None  # all have its rules
             current = block.view(form)
             nbytes += current.nbytes
             for number, order in enumerate(self.orders):
