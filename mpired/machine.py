@@ -6,7 +6,6 @@ import contextlib
 import functools
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 _GROUPS = "/sys/fs/cgroup"
 # The files of a limit in version 2, the controller and the files in version 1, and how many numbers a limit has.
@@ -34,7 +33,7 @@ def usable_memory() -> int | None:
 def _limits(names: Sequence[str], controller: str, old_names: Sequence[str], count: int) -> Iterator[Sequence[int]]:
     """Yield the limits of the control groups of this process, and of each above them."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
+        for line in _text("/proc/self/cgroup").splitlines():
             _, controllers, path = line.split(":", 2)
             if controllers and controller not in controllers.split(","):
                 continue
@@ -43,6 +42,11 @@ def _limits(names: Sequence[str], controller: str, old_names: Sequence[str], cou
             for depth in range(len(parts) + 1):
                 group = "/".join([root, *parts[:depth]])
                 with contextlib.suppress(OSError, ValueError):  # a group without a limit says "max", or nothing
-                    numbers = [*map(int, " ".join(Path(group, name).read_text() for name in files).split())]
+                    numbers = [*map(int, " ".join(_text(f"{group}/{name}") for name in files).split())]
                     if len(numbers) == count:
                         yield numbers
+
+
+def _text(path: str) -> str:
+    with open(path) as file:
+        return file.read()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 _NOT_ALIVE = "MPI is not initialised, or is finalised"
 _CALLED_TWO = "TWO"  # mpi4py's TWOINT is MPI_2INT
@@ -100,15 +100,8 @@ def op_name(op: object) -> str | None:
     return next(name for name in dir(mpi) if isinstance(found := getattr(mpi, name), mpi.Op) and found == op)
 
 
-class Created(NamedTuple):
-    """An op that was made by MPI_Op_create."""
-
-    call: Callable[[Any, Any, Any], Any]
-    commute: bool
-
-
-def created(op: object) -> Created | None:
-    """Return the function of a user-defined op of mpi4py; None for another object."""
+def created(op: object) -> tuple[Callable[[Any, Any, Any], Any], bool] | None:
+    """Return the function of a user-defined op of mpi4py, and whether it commutes; None for another object."""
     # An op in C, or one that is known by its handle only, is called by MPI_Reduce_local.
     mpi = module()
     if mpi is None or not isinstance(op, mpi.Op):
@@ -116,14 +109,14 @@ def created(op: object) -> Created | None:
     if _is_alive():
         with contextlib.suppress(TypeError, ValueError):
             _, (function, commute) = op.__reduce__()
-            return Created(function, commute=bool(commute))
+            return function, bool(commute)
 
     def reduce_local(inbuf: Any, inoutbuf: Any, datatype: Any) -> None:
         if not _is_alive():
             raise RuntimeError(_NOT_ALIVE)
         op.Reduce_local([inbuf, datatype], [inoutbuf, datatype])
 
-    return Created(reduce_local, commute=bool(_is_alive() and op.Is_commutative()))
+    return reduce_local, bool(_is_alive() and op.Is_commutative())
 
 
 def arguments(invec: Any, inoutvec: Any, name: str) -> tuple[Any, Any, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+import io
 import os
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -41,16 +42,14 @@ def files(monkeypatch) -> dict[str, str]:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(64)))
     monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
 
-    whole = Path.read_text
-
-    def read_text(path: Path, *arguments: str) -> str:
+    def open_one(path: str, *arguments: object, **settings: object) -> io.TextIOBase:
         if not str(path).startswith(("/proc/self/cgroup", "/sys/fs/cgroup")):
-            return whole(path, *arguments)
+            return builtins.open(path, *arguments, **settings)
         if str(path) not in files:
-            raise FileNotFoundError(2, "No such file or directory", str(path))
-        return files[str(path)]
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return io.StringIO(files[str(path)])
 
-    monkeypatch.setattr(Path, "read_text", read_text)
+    monkeypatch.setattr(machine, "open", open_one, raising=False)
     return files
 
 

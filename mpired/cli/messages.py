@@ -216,8 +216,9 @@ def tell_plan(
 ) -> None:
     """Print the description of a dry run on standard output, and its warnings on standard error."""
     if report()["as_json"]:
+        written = [each._asdict() for each in found.written]
         texts = {"inputs": [str(each) for each in inputs], "warnings": warning_texts(warned)}
-        show(json_line({**found.details(), **texts}))
+        show(json_line({"dry_run": True, **found._asdict(), "written": written, **texts}))
     else:
         show("\n".join(map(escaped, found.lines(ranks))))
         tell_cautions(() if report()["quiet"] else warned)

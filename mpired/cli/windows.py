@@ -35,7 +35,7 @@ from mpired.formats.memory import masks_of, paths
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, RECOVER, REPORT, SWAP, Group
 from mpired.queries.elements import in_json
 from mpired.ranks import rank_list
-from mpired.report import Description, Written, describe_request, request_line, summarise_request
+from mpired.report import Description, Written, describe_request, summarise_request
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input
 from mpired.values import LIKE
@@ -220,12 +220,14 @@ def _call(
         return
     done = done._replace(cautions=tuple(warned))
     used = done.origins if path is None else words if is_element or done.op.origin else ()
-    figures = summarise_request(name, targets, used, done, path)
+    figures, line = summarise_request(name, targets, used, done, path)
     notes = [f"{origin}: already applied, left out" for origin in done.skipped[:_SHOWN]]
     if len(done.skipped) > _SHOWN:
         notes.append(f"{len(done.skipped) - _SHOWN} more origins: already applied, left out")
-    line = None if is_element else request_line(figures)
-    tell_summary(figures | _old(done) if is_element else figures, line, done.cautions, notes=notes)
+    if is_element:
+        tell_summary(figures | _old(done), None, done.cautions, notes=notes)
+    else:
+        tell_summary(figures, line, done.cautions, notes=notes)
     if report().get("verbose") and not report()["as_json"]:
         for target, protocol, nbytes in zip(figures["windows"], done.protocols, done.nbytes, strict=True):
             say(f"{target}: {nbytes} bytes of elements, {protocol or 'not changed'}")
