@@ -38,31 +38,27 @@ def _run() -> None:
         signal.signal(each, keep)
     try:
         if _is_for_mpi(sys.argv, posix.environ):
+            from importlib import import_module  # noqa: PLC0415 - as below
+
             from mpired.engines import mpi  # noqa: PLC0415 - its workers need no command line
 
-            posix._exit(mpi.main(lambda: _command(came), _fold))  # noqa: SLF001 - as below
-        from mpired.cli import main  # noqa: PLC0415 - most of the time of a start
+            fold = "mpired.collectives.fold"  # which workers do
+            status = mpi.main(lambda: _command(came), lambda: import_module(fold))
+        else:
+            status = _command(came)
     except (MemoryError, ImportError) as error:
         from mpired.errors import escaped, not_loaded  # noqa: PLC0415 - as above
 
         reason, status = not_loaded(error)
         posix.write(2, f"mpired: {escaped(reason)}\n".encode())
-        posix._exit(status)  # noqa: SLF001 - the public name of it
-
     # All is written and closed. To take NumPy apart before the end is a tenth of a small job.
-    posix._exit(main(came=came))  # noqa: SLF001
+    posix._exit(status)  # noqa: SLF001 - the public name of it
 
 
 def _command(came: list[int]) -> int:
-    """Run the command where MPI is initialised."""
-    from mpired.cli import main  # noqa: PLC0415 - as above
+    from mpired.cli import main  # noqa: PLC0415 - most of the time of a start
 
     return main(came=came)
-
-
-def _fold() -> None:
-    """Import what workers do."""
-    import mpired.collectives.fold  # noqa: F401, PLC0415 - as above
 
 
 def _is_for_mpi(words: list[str], environment: dict[bytes, bytes]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import io
 import itertools
 import os
 import signal
@@ -15,13 +16,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mpired import __version__
 from mpired.cli import signals
-from mpired.cli.messages import Failure, buffer_streams, from_environment, in_flags, say, tell, tell_failure, wanted
+from mpired.cli.messages import Failure, from_environment, in_flags, say, tell, tell_failure, wanted
 from mpired.errors import (
     LONGEST_REASON,
     MpiredError,
@@ -186,14 +187,13 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
     """Run the command, and return its exit status; everything that was printed is written."""
     # `came` gets the signals that come before there are handlers.
     signals.state.came = () if came is None else came
-    _fill_closed_descriptors()
-    buffer_streams()
+    _prepare_streams()
     words = sys.argv[1:] if arguments is None else arguments
     try:
         words = [*map(signed, words)]
         with signals.kept_apart(), notices_to(lambda paths, text: say(f"{paths[0]}: {text}")):
             status = _run(words)
-        _flush(sys.stdout)
+        click.echo(nl=False)  # what is still to be written
     except signals.Interrupted as interrupted:
         # The other signals are sent by programs, or when there is no terminal: in JSON only.
         (number,), want, reason = interrupted.args, wanted(cli, words), f"interrupted; {signals.state.left}"
@@ -211,9 +211,9 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
         reason, status = not_loaded(error)
         status = _failed(Failure(type(error).__name__, WorkerError.mpi_class, status, "", in_flags(reason)), words)
     tell(None)  # of a command without a summary
-    for stream in (sys.stdout, sys.stderr):
+    for err in (False, True):
         with contextlib.suppress(OSError):  # reported above, or it cannot be written
-            _flush(stream)
+            click.echo(nl=False, err=err)
     return status
 
 
@@ -259,15 +259,20 @@ def _run(words: Sequence[str]) -> int:
     return 0
 
 
-def _flush(stream: TextIO | None) -> None:
-    if stream is not None:
-        stream.flush()
-
-
-def _fill_closed_descriptors() -> None:
-    """Open /dev/null where a standard stream is closed, so that no file of ours gets its number."""
-    for fd in (0, 1, 2):
+def _prepare_streams() -> None:
+    """Let the standard streams write all that they are given, and have their descriptors even where they are closed."""
+    for fd in (0, 1, 2):  # so that no file of ours gets the number
         try:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+    # With PYTHONUNBUFFERED, or `python -u`, Python writes a string by one write(2), and loses the rest of a short one.
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        raw = getattr(stream, "buffer", None)
+        if isinstance(stream, io.TextIOWrapper) and isinstance(raw, io.RawIOBase):
+            encoding, errors = stream.encoding, stream.errors
+            stream.detach()  # else its end would close the descriptor
+            buffered = io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=True)
+            setattr(sys, name, buffered)
+            setattr(sys, f"__{name}__", buffered)

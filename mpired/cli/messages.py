@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
+import functools
 import itertools
 import os
 import re
@@ -12,7 +12,6 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
@@ -63,20 +62,6 @@ STATUSES = {
 def report() -> Options:
     """Return what the options of the report say, of the command that runs."""
     return cast("Options", click.get_current_context().meta[REPORT_KEY])
-
-
-def buffer_streams() -> None:
-    """Let the standard streams write all that they are given."""
-    # With PYTHONUNBUFFERED, or `python -u`, Python writes a string by one write(2), and loses the rest of a short one.
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        raw = getattr(stream, "buffer", None)
-        if isinstance(stream, io.TextIOWrapper) and isinstance(raw, io.RawIOBase):
-            encoding, errors = stream.encoding, stream.errors
-            stream.detach()  # else its end would close the descriptor
-            buffered = io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=True)
-            setattr(sys, name, buffered)
-            setattr(sys, f"__{name}__", buffered)
 
 
 def show(text: str) -> None:
@@ -149,9 +134,8 @@ _started = time.monotonic()
 _warned: list[MpiredWarning] = []
 
 
-def collect_warnings() -> AbstractContextManager[list[MpiredWarning]]:
-    """Collect the warnings of the block, for the JSON of an error too."""
-    return cautions.collect_warnings(also=_warned.append)
+collect_warnings = functools.partial(cautions.collect_warnings, also=_warned.append)
+"""Collects the warnings of a block, for the JSON of an error too."""
 
 
 def tell_summary(
@@ -251,15 +235,11 @@ def wanted(cli: click.Group, words: Sequence[str]) -> Wanted:
         asked = context.meta.get(REPORT_KEY, {})
         # Others print something of their own on standard output.
         has_summary = any(getattr(each, "key", "") == "as_json" for each in command.params)
-        is_free = has_summary and leaves_free(_place(context.params))
+        options = context.params
+        place = options.get("into") or options.get("output", options.get("fetch", options.get("directory")))
+        is_free = has_summary and leaves_free(None if place == "-" and options.get("in_place") else place)
         return Wanted(bool(asked.get("as_json")), bool(asked.get("quiet")), is_free)
     return Wanted("--json" in itertools.takewhile("--".__ne__, words))
-
-
-def _place(options: Mapping[str, Any]) -> str | None:
-    """Return where a command writes; None in place."""
-    place: str | None = options.get("into") or options.get("output", options.get("fetch", options.get("directory")))
-    return None if place == "-" and options.get("in_place") else place
 
 
 def leaves_free(output: str | None) -> bool:

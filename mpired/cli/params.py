@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -20,7 +21,7 @@ from mpired.log import collect_steps
 from mpired.options import OPTIONS, REPORT, RUNNING, SECTIONS, Option, checked, keyword
 from mpired.progress import no_progress
 from mpired.ranks import lists
-from mpired.values import FILE, FLAG, FORMAT, INPUT_FORMAT, TYPE, Kind
+from mpired.values import FILE, FLAG, FORMAT, INPUT_FORMAT, LIKE, TYPE, Kind
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -31,12 +32,6 @@ _FEW = 6
 _CONTEXT = f"{__name__}.context"
 _KEPT = (*REPORT, "as_json@print", "rank_numbers")  # options that the context keeps, and commands do not get
 _SENTENCE_END = re.compile(r"\. (?=[A-Z`])")  # so not the period of "such as a.b"
-
-
-def _show_short_help(ctx: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's
-    if value and not ctx.resilient_parsing:
-        click.echo(cast("Command", ctx.command).short_help_text(ctx))
-        ctx.exit()
 
 
 class _Value(click.ParamType):  # type: ignore[type-arg]  # before click 8.4 it has no argument
@@ -85,12 +80,6 @@ class RowOption(click.Option):
             **({} if row.required else {"default": row.default}),  # None would be one
         )
 
-    def short_record(self, ctx: click.Context) -> tuple[str, str]:
-        """Return the flags without synonyms, with the values, and the first sentence of the help."""
-        letters = [flag for flag in self.opts if not flag.startswith("--")][:1]
-        flags, values = [*letters, self.row.long_flags[0]], "" if self.is_flag else self.make_metavar(ctx)
-        return f"{', '.join(flags)} {values}".rstrip(), _SENTENCE_END.split(self.row.help)[0].removesuffix(".")
-
     def _given(self, ctx: click.Context, _option: click.Parameter, found: tuple[Any, ...]) -> Any:
         """Return the values, or the one if it may be given once; else the default."""
         if self.row.once and len(found) > 1:
@@ -109,10 +98,12 @@ class Command(click.Command):
         *own, whole = super().get_params(ctx)
         shown: Mapping[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
         text = "Show the options that most jobs need."
-        return [*own, click.Option(["-h", "short_help"], callback=_show_short_help, help=text, **shown), whole]
+        return [*own, click.Option(["-h", "short_help"], callback=self._show_short_help, help=text, **shown), whole]
 
-    def short_help_text(self, ctx: click.Context) -> str:
-        """Return the examples and the common options, each by the first sentence of its help."""
+    def _show_short_help(self, ctx: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001
+        """Show the examples and the common options, each by the first sentence of its help."""
+        if not value or ctx.resilient_parsing:
+            return
         formatter = ctx.make_formatter()
         self.format_usage(ctx, formatter)
         first, *others = inspect.cleandoc(self.help or "").split("\n\n")
@@ -120,27 +111,37 @@ class Command(click.Command):
         click.Command(None, help="\n\n".join([first, *examples])).format_help_text(ctx, formatter)
         options = [each for each in self.params if isinstance(each, RowOption)]
         options.sort(key=lambda each: SECTIONS.index(each.row.section))
+        records = []
+        for each in options:
+            if each.row.common:
+                letters = [flag for flag in each.opts if not flag.startswith("--")][:1]  # without synonyms
+                values = "" if each.is_flag else f" {each.make_metavar(ctx)}"
+                first = _SENTENCE_END.split(each.row.help)[0].removesuffix(".")
+                records.append((f"{', '.join([*letters, each.row.long_flags[0]])}{values}".rstrip(), first))
         with formatter.section("Options"):
-            records = [each.short_record(ctx) for each in options if each.row.common]
             formatter.write_dl([*records, ("--help", "Show the whole help")], col_max=22)
         if more := sum(not each.row.common for each in options):
             formatter.write_paragraph()
             formatter.write(f"`{ctx.command_path} --help` has {more} more options.\n")
-        return formatter.getvalue().rstrip()
+        click.echo(formatter.getvalue().rstrip())
+        ctx.exit()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words, and keep the options of the report apart."""
         if not ctx.resilient_parsing:
             messages.running = ctx  # not while a shell asks for completions
-        end = args.index("--") if "--" in args else len(args)
-        rest = super().parse_args(ctx, [*self.spelled(args[:end], ctx), *args[end:]])
+        end, names = args.index("--") if "--" in args else len(args), [each.name for each in self.params]
+        words = args[:end]
+        if "group_b" in names:
+            words = [*_each_in_group_b(words, ctx)]
+        # `--create` may stand alone, and takes the next word only if that is a count or a shape.
+        for number, (word, after) in enumerate(itertools.pairwise([*words, ""])) if "create" in names else ():
+            if word == "--create" and not _is_shape(after, ctx):
+                words[number] = f"--create={LIKE}"
+        rest = super().parse_args(ctx, [*words, *args[end:]])
         kept = [each.name or "" for each in self.params if isinstance(each, RowOption) and each.key in _KEPT]
         ctx.meta[REPORT_KEY] = {name: ctx.params.pop(name, None) for name in kept}
         return rest
-
-    def spelled(self, words: list[str], ctx: click.Context) -> Iterable[str]:  # noqa: ARG002 - of some commands
-        """Return the words before `--` as click reads them."""
-        return words
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with its settings and its options, which are checked here."""
@@ -185,6 +186,31 @@ class Command(click.Command):
                 formatter.write_dl(sorted(notes, reverse=True))
 
 
+def _each_in_group_b(words: list[str], ctx: click.Context) -> Iterator[str]:
+    """Yield words with an option for each rank: `--group-b r0.npy r1.npy -o out` takes all up to the next option."""
+    inside = False
+    for word, after in itertools.pairwise([*words, "--"]):
+        begins, is_last = word == "--group-b", after.startswith("-") and after != "-"
+        if begins and is_last and not ctx.resilient_parsing:
+            raise click.BadOptionUsage("--group-b", "--group-b needs the ranks of the group", ctx)
+        if not begins:
+            yield f"--group-b={word}" if inside else word
+        inside = (begins or inside) and not is_last
+
+
+def _is_shape(word: str, ctx: click.Context) -> bool:
+    """Return whether a word behind `--create` is a count or a shape; refuse a slip, and one that is a file too."""
+    is_number = any(each.isdigit() for each in word) and not any(each.isalpha() and each not in "xXeE" for each in word)
+    is_value = re.fullmatch(r"\d{1,19}(,\d{1,19})*", word, re.ASCII)
+    exists = os.path.lexists(word)
+    if not is_value and (exists or not (is_number or word == LIKE) or "/" in word or word.startswith("-")):
+        return False
+    if (exists or not is_value) and not ctx.resilient_parsing:
+        slip = "is also a file" if exists else "is not a count or shape, such as 100 or 3,4"
+        raise click.BadOptionUsage("create", f"--create: {word} {slip}; write --create={word}, or ./{word}", ctx)
+    return True
+
+
 def command(
     *keys: str,
     cls: type[Command] = Command,
@@ -197,19 +223,17 @@ def command(
     def decorate(function: Callable[..., None]) -> Callable[[], click.Command]:
         @functools.cache
         def make() -> click.Command:
-            params = [_argument(*each, required=required) for each in arguments.items()]
-            return click.command(cls=cls, params=[*map(RowOption, keys), *params], **settings)(function)
+            params: list[click.Parameter] = [*map(RowOption, keys)]
+            for name, metavar in arguments.items():
+                several = "..." in metavar or " " in metavar
+                is_needed = required or not (several or metavar.startswith("["))
+                kind, nargs = _ARGUMENTS.get(metavar, _FILE), -1 if several else 1
+                params.append(click.Argument([name], nargs=nargs, required=is_needed, metavar=metavar, type=kind))
+            return click.command(cls=cls, params=params, **settings)(function)
 
         return make
 
     return decorate
-
-
-def _argument(name: str, metavar: str, *, required: bool) -> click.Parameter:
-    several = "..." in metavar or " " in metavar
-    is_needed = required or not (several or metavar.startswith("["))
-    kind = _ARGUMENTS.get(metavar, _FILE)
-    return click.Argument([name], nargs=-1 if several else 1, required=is_needed, metavar=metavar, type=kind)
 
 
 def context() -> Context:
