@@ -22,19 +22,16 @@ def offered(kind: Kind, begun: str) -> list[CompletionItem[str]]:
         written, comma, _ = begun.rpartition(",") if kind.use == "REDUCE" else ("", "", begun)  # a list of ops
         names = [f"{written}{comma}{name}" for name in _names(kind) if name not in written.split(",")]
         names = [name for name in names if name.startswith(begun)]
-    if not names and (kind.offers in {"file", "dir"} or _may_be_a_function(kind)):
+    may_be_function = kind.use == "REDUCE" and not kind.names
+    if not names and (kind.offers in {"file", "dir"} or may_be_function):
         return [CompletionItem(begun, type="dir" if kind.offers == "dir" else "file")]
     return [CompletionItem(name) for name in names]
-
-
-def _may_be_a_function(kind: Kind) -> bool:
-    return kind.use == "REDUCE" and not kind.names
 
 
 def _names(kind: Kind) -> Iterator[str]:
     if kind.offers == "op":
         yield from kind.names or (op.name.lower() for op in ops_for(Use[kind.use]))
-        if _may_be_a_function(kind):
+        if kind.use == "REDUCE" and not kind.names:
             yield from (op.name.lower() for op in STATISTICS)
             yield from installed.entry_points("mpired.ops")
     if kind.offers == "datatype":

@@ -38,7 +38,12 @@ def ops(*, file: str | None, matrix: bool) -> None:
     user_ops = list(userops.in_file(file) if file else userops.installed())
     rows = [] if file else [*map(_row, (*OPS, *STATISTICS))]
     unknown = dict.fromkeys(_row(OPS[0])) | {"uses": ["reduce"], "groups": [], "options": [], "compiled": []}
-    lines = [] if file else [*(_matrix() if matrix else _list())]
+    lines: list[str] = []
+    if matrix and not file:
+        lines = [*_matrix()]
+    elif not file:
+        lines = [*_table(27, "result", _numbers), "maxloc and minloc take numbers too, with --index."]
+        lines.append("`mpired ops --matrix` marks the datatypes of each op.")
     if user_ops and not file:
         lines.append("\nuser-defined ops that are installed:")
     answer(rows + [in_json(unknown | op) for op in user_ops], [*lines, *map(_user_line, user_ops)])
@@ -62,12 +67,6 @@ def _table(width: int, doc: str, takes: Callable[[Op], str]) -> Iterator[str]:
         yield f"{title:11}{'takes':{width}}{doc}"
         yield from (f"{op.name.lower():11}{takes(op):{width}}{op.doc}" for op in ops)
         yield ""
-
-
-def _list() -> Iterator[str]:
-    yield from _table(27, "result", _numbers)
-    yield "maxloc and minloc take numbers too, with --index."
-    yield "`mpired ops --matrix` marks the datatypes of each op."
 
 
 def _numbers(op: Op) -> str:
