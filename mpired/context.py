@@ -98,9 +98,4 @@ class Context(NamedTuple):
         return f"{time.asctime(when)}: {shlex.join(words) if words else 'mpired, called from Python'}"
 
 
-def spare_open_files(wanted: int, limit: int | None) -> int:
-    """Return how many of the wanted files a process may keep open beside those that it needs for itself."""
-    return wanted if limit is None else min(wanted, limit - RESERVED)
-
-
 NO_LIMITS = Context()

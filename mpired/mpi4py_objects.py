@@ -60,8 +60,13 @@ def _text(datatype: Any) -> str:
     if datatype == mpi.DATATYPE_NULL:
         raise NotExactError("MPI_DATATYPE_NULL is not a datatype")
     inner, combiner, arguments = datatype.decode()
-    if combiner == "NAMED":
-        return _name(mpi, datatype)
+    if combiner == "NAMED":  # MPI's name, whatever it was called by MPI_Type_set_name
+        names = [name for name in dir(mpi) if is_datatype(found := getattr(mpi, name)) and found == datatype]
+        if not names:
+            raise NotExactError(f"{datatype.Get_name() or 'it'} is not a datatype that mpi4py names")
+        own = datatype.Get_name().removeprefix("MPI_")
+        twos = [f"2{name.removeprefix(_CALLED_TWO)}" for name in names if name.startswith(_CALLED_TWO)]
+        return f"MPI_{next((name for name in (own, *twos) if name in (*names, *twos)), names[0])}"
     if combiner.startswith("F90_"):
         raise NotExactError(f"a type made by MPI_Type_create_{combiner.lower()} has no name; give that of its size")
     if combiner == "VALUE_INDEX":
@@ -70,16 +75,6 @@ def _text(datatype: Any) -> str:
     words = [_argument(mpi, name, value) for name, value in arguments.items()]
     last = _text(inner) if types is None else f"[{','.join(map(_text, types))}]"
     return f"{combiner.lower()}({','.join([*words, last])})"
-
-
-def _name(mpi: Any, datatype: Any) -> str:
-    """Return MPI's name of a predefined datatype, whatever it was called by MPI_Type_set_name."""
-    names = [name for name in dir(mpi) if is_datatype(found := getattr(mpi, name)) and found == datatype]
-    if not names:
-        raise NotExactError(f"{datatype.Get_name() or 'it'} is not a datatype that mpi4py names")
-    own = datatype.Get_name().removeprefix("MPI_")
-    twos = [f"2{name.removeprefix(_CALLED_TWO)}" for name in names if name.startswith(_CALLED_TWO)]
-    return f"MPI_{next((name for name in (own, *twos) if name in (*names, *twos)), names[0])}"
 
 
 def _argument(mpi: Any, name: str, value: Any) -> str:

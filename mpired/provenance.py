@@ -93,28 +93,21 @@ def _digest(numbered: tuple[int, Source]) -> tuple[int, str]:
 
 def found(path: str, within: str | None) -> tuple[str, dict[str, Any] | None]:
     """Return where the record of a file is, and the record: within it, or beside; None for no record."""
-    # A record beside that is older than its file may be of another content, and says so.
-    if within is not None:
-        return path, _parsed(within)
-    name = path + SUFFIX
+    where, text, is_older = path, within, False
     try:
-        with open(name, encoding="utf-8") as file:
-            record = _parsed(file.read())
-        if record is not None and os.stat(name).st_mtime_ns < os.stat(path).st_mtime_ns:
-            record["stale"] = True
-    except (OSError, UnicodeDecodeError):
-        return name, None
-    return name, record
-
-
-def _parsed(text: str) -> dict[str, Any] | None:
-    """Return what a record says; None if the text is none."""
-    try:
+        if text is None:
+            where = path + SUFFIX
+            with open(where, encoding="utf-8") as file:
+                text = file.read()
+            is_older = os.stat(where).st_mtime_ns < os.stat(path).st_mtime_ns
         record = json.loads(text)
-    except ValueError:
-        return None
-    is_record = isinstance(record, dict) and "function" in record and isinstance(record.get("inputs"), list)
-    return record if is_record else None
+    except (OSError, ValueError):
+        return where, None
+    if not isinstance(record, dict) or "function" not in record or not isinstance(record.get("inputs"), list):
+        return where, None
+    if is_older:  # than the file, which may have another content
+        record["stale"] = True
+    return where, record
 
 
 def lines(where: str, record: Mapping[str, Any]) -> Iterable[str]:

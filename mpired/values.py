@@ -157,25 +157,21 @@ def _numbers(value: Any) -> tuple[float, ...]:
     return numbers
 
 
-def _parsed_names(text: str) -> tuple[str, ...]:
-    """Return names; one in double quotes may have commas, and quotes that are doubled (CSV)."""
+def _names(value: Any) -> tuple[str, ...]:
+    """Return names; in a text, one in double quotes may have commas, and quotes that are doubled (CSV)."""
+    if not isinstance(value, str):
+        if not all(isinstance(name, str) for name in value):
+            raise ValueError(f"{value!r} are not names")
+        return tuple(value)
     import csv  # noqa: PLC0415 - of few commands
 
     try:
-        names = next(csv.reader([text], strict=True)) if '"' in text else text.split(",")
+        names = next(csv.reader([value], strict=True)) if '"' in value else value.split(",")
     except csv.Error:
-        raise ValueError(f"{text!r} has a quote that does not end; write '\"a,b\",c' for a,b and c") from None
-    if not all(names) and '""' not in text:
-        raise ValueError(f"{text!r} has an empty name; write '\"\"' for one")
+        raise ValueError(f"{value!r} has a quote that does not end; write '\"a,b\",c' for a,b and c") from None
+    if not all(names) and '""' not in value:
+        raise ValueError(f"{value!r} has an empty name; write '\"\"' for one")
     return tuple(names)
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return _parsed_names(value)
-    if not all(isinstance(name, str) for name in value):
-        raise ValueError(f"{value!r} are not names")
-    return tuple(value)
 
 
 def _parsed_counts(text: str, refusal: str = "are not counts; write 3,0,5") -> tuple[int, ...]:
@@ -183,25 +179,21 @@ def _parsed_counts(text: str, refusal: str = "are not counts; write 3,0,5") -> t
     return tuple(map(int, text.split(",")))
 
 
-def _parsed_rank_numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers and those of the ranges, in the order given."""
+def _rank_numbers(value: Any) -> tuple[int, ...]:
+    """Return numbers, of a text with those of its ranges, in the order given."""
+    if not isinstance(value, str):
+        refusal = "are not numbers of ranks; give a string such as '0-511', or a range"
+        return tuple(map(_count, _instance(value, Iterable, refusal)))
     numbers: list[int] = []
-    for part in text.split(","):
+    for part in value.split(","):
         match = re.fullmatch(r"\s*(\d{1,18})(?:-(\d{1,18}))?\s*", part, re.ASCII)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if last < first:
-            raise ValueError(f"{text!r} are not numbers of ranks; write 0-511, or 0-10,20")
+            raise ValueError(f"{value!r} are not numbers of ranks; write 0-511, or 0-10,20")
         if len(numbers) + last - first >= _MOST_RANKS:
-            raise ValueError(f"{text!r} are more than {_MOST_RANKS} ranks")
+            raise ValueError(f"{value!r} are more than {_MOST_RANKS} ranks")
         numbers += range(first, last + 1)
     return tuple(numbers)
-
-
-def _rank_numbers(value: Any) -> tuple[int, ...]:
-    if isinstance(value, str):
-        return _parsed_rank_numbers(value)
-    values = _instance(value, Iterable, "are not numbers of ranks; give a string such as '0-511', or a range")
-    return tuple(map(_count, values))
 
 
 def _regex(value: Any) -> str:
@@ -214,13 +206,11 @@ def _regex(value: Any) -> str:
     return str(value)
 
 
-def _parsed_creation(text: str) -> Any:
-    return text == LIKE or _parsed_counts(text, "is not a count or shape; write 100, or 3,4, or nothing")
-
-
 def _creation(value: Any) -> bool | tuple[int, ...] | None:
     """Return a shape, or True; None for False."""
-    value = _parsed_creation(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        refusal = "is not a count or shape; write 100, or 3,4, or nothing"
+        value = value == LIKE or _parsed_counts(value, refusal)
     if isinstance(value, bool):
         return value or None
     try:
@@ -264,11 +254,11 @@ NUMBER = Kind("VALUE", "float", _number, _parsed_number)
 AMOUNT = Kind("X", "float", _amount, _parsed_number)
 NUMBERS = Kind("NUMBER,...", "Sequence[float]", _numbers, lambda text: tuple(map(_parsed_number, text.split(","))))
 COUNTS = Kind("N,...", "Sequence[int]", partial(_each, check=_count, noun="count"), _parsed_counts)
-RANK_NUMBERS = Kind("N-M,...", "str | Sequence[int]", _rank_numbers, _parsed_rank_numbers)
+RANK_NUMBERS = Kind("N-M,...", "str | Sequence[int]", _rank_numbers, _rank_numbers)
 REGEX = Kind("REGEX", check=_regex)
-CREATION = Kind("[COUNT|SHAPE]", "bool | str | int | Sequence[int]", _creation, _parsed_creation, "file")
+CREATION = Kind("[COUNT|SHAPE]", "bool | str | int | Sequence[int]", _creation, _creation, "file")
 _COMMA = ("NAME", "Quote a name with a comma: '\"a,b\",c'.")
-NAMES = Kind("NAME,...", "str | Sequence[str]", _names, _parsed_names, "column", _COMMA)
+NAMES = Kind("NAME,...", "str | Sequence[str]", _names, _names, "column", _COMMA)
 RANKS = Kind("RANK...", "Several[Rank]", _ranks, offers="file")  # on the command line an option for each
 
 

@@ -193,7 +193,7 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
         words = [*map(signed, words)]
         with signals.kept_apart(), notices_to(lambda paths, text: say(f"{paths[0]}: {text}")):
             status = _run(words)
-        click.echo(nl=False)  # what is still to be written
+        click.echo(nl=False)  # flushes
     except signals.Interrupted as interrupted:
         # The other signals are sent by programs, or when there is no terminal: in JSON only.
         (number,), want, reason = interrupted.args, wanted(cli, words), f"interrupted; {signals.state.left}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
 from mpired.codecs import CODECS, Codec
-from mpired.context import RESERVED, spare_open_files
+from mpired.context import RESERVED
 from mpired.errors import BufferFileError, MpiredError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
@@ -77,7 +77,7 @@ def _stays(copy: LocalSource, max_open_files: int | None) -> bool:
     """Return whether a copy may stay, which is an open file; half of the allowed ones are for other files."""
     wanted = 2 * _MOST_COPIES
     allowed = calls.allow_descriptors(RESERVED + wanted) - RESERVED
-    most = min(allowed, spare_open_files(wanted, max_open_files)) // 2
+    most = min(allowed, wanted, wanted if max_open_files is None else max_open_files - RESERVED) // 2
     if len(_copies) >= most:
         return False
     _copies.add(copy.keep)
