@@ -38,12 +38,9 @@ def _run() -> None:
         signal.signal(each, keep)
     try:
         if _is_for_mpi(sys.argv, posix.environ):
-            from importlib import import_module  # noqa: PLC0415 - as below
-
             from mpired.engines import mpi  # noqa: PLC0415 - its workers need no command line
 
-            fold = "mpired.collectives.fold"  # which workers do
-            status = mpi.main(lambda: _command(came), lambda: import_module(fold))
+            status = mpi.main(lambda: _command(came), _fold)
         else:
             status = _command(came)
     except (MemoryError, ImportError) as error:
@@ -59,6 +56,11 @@ def _command(came: list[int]) -> int:
     from mpired.cli import main  # noqa: PLC0415 - most of the time of a start
 
     return main(came=came)
+
+
+def _fold() -> None:
+    """Import what workers do."""
+    import mpired.collectives.fold  # noqa: F401, PLC0415 - as above
 
 
 def _is_for_mpi(words: list[str], environment: dict[bytes, bytes]) -> bool:

@@ -311,26 +311,16 @@ def describe_file(file: RankFile) -> dict[str, Any]:
 
 def _described(each: Array | SkippedArray, label: str, use: str | None) -> dict[str, Any]:
     """Return the description of an array, in the order of the JSON."""
-    datatype, stored = {"type": getattr(each, "type", None)}, {}
     if isinstance(each, Array):
         datatype = {"datatype": str(each.datatype), "dtype": dtype_name(each.datatype)}
-        stored = {
-            "order": None if each.shape is None else "Fortran" if each.fortran_order else "C",
-            "datarep": each.datarep,
-            "byte_order": {"<": "little", ">": "big", "=": None}[each.byte_order],
-        }
-    shape = None if each.shape is None else list(each.shape)
+        order = None if each.shape is None else "Fortran" if each.fortran_order else "C"
+        byte_order = {"<": "little", ">": "big", "=": None}[each.byte_order]
+        stored = {"order": order, "datarep": each.datarep, "byte_order": byte_order}
+    else:
+        datatype, stored = {"type": each.type}, {}
     meta = {"nulls": each.nulls, "unit": each.unit or None, "storage": each.storage or None}
-    return {
-        "name": each.name,
-        **datatype,
-        "count": each.count,
-        "shape": shape,
-        **stored,
-        **meta,
-        "label": label,
-        "use": use,
-    }
+    count, shape = each.count, None if each.shape is None else list(each.shape)
+    return {"name": each.name, **datatype, "count": count, "shape": shape, **stored, **meta, "label": label, "use": use}
 
 
 class Written(NamedTuple):

@@ -1,4 +1,4 @@
-"""Words on standard error: one line a message, whatever a file is called."""
+"""Standard error: one line a message, whatever a file is called, and a bar for work that takes over a second."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
@@ -41,6 +41,7 @@ REPORT_KEY = f"{__name__}.report"
 """The key of the options of the report in the context of a command."""
 _PRINTED = f"{__name__}.environment"
 _SKIPPED = 9
+_PATIENCE = 1.0  # seconds without a bar
 _NOT_IF_QUIET = (HardLinkWarning, OrderWarning, SameFileWarning, UnusedWarning)
 STATUSES = {
     "0": "done, and on the disk",
@@ -292,3 +293,21 @@ def write(line: str) -> None:
     """Write a line to standard error; if that cannot take it, there is no other place for it."""
     with contextlib.suppress(OSError):
         click.echo(line, err=True)
+
+
+def bar(done: Iterable[int], total: int) -> Iterator[int]:
+    """Pass the bytes on as they are done, out of `total`, 0 if unknown, and show a bar with rate and time left."""
+    started, read = time.monotonic(), 0
+    # Streams without a count have no total, of which a share could be shown: the bar only moves.
+    shown = click.progressbar(filter(None, list[int]()), length=total or None, file=sys.stderr)
+    try:
+        for nbytes in done:
+            read += nbytes
+            seconds = time.monotonic() - started
+            if seconds > _PATIENCE:
+                shown.label = f"{read / seconds / 1e9:.1f} GB/s"
+                shown.update(read - shown.pos)
+            yield nbytes
+    finally:
+        if shown.pos:
+            shown.render_finish()  # with which the cursor comes back, after ctrl-C too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import itertools
@@ -12,12 +13,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from mpired.cli import messages, progress, signals
+from mpired import installed
+from mpired.cli import messages, signals
 from mpired.cli.messages import REPORT_KEY, report, say
 from mpired.context import Context
+from mpired.datatypes import DATATYPES
+from mpired.datatypes.dtypes import BY_NUMPY_NAME
 from mpired.engines import launched, pool, worker
 from mpired.formats import FORMATS, format_names
 from mpired.log import collect_steps
+from mpired.ops import STATISTICS, Use, ops_for
 from mpired.options import OPTIONS, REPORT, RUNNING, SECTIONS, Option, checked, keyword
 from mpired.progress import no_progress
 from mpired.ranks import lists
@@ -52,9 +57,32 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # before click 8.4 it 
     def shell_complete(
         self, _ctx: click.Context, _param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
-        from mpired.cli.offers import offered  # noqa: PLC0415 - for shells only
+        """Return the names for a value, else a wish for files."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - for shells only
 
-        return offered(self._kind, incomplete)
+        kind, names = self._kind, list[str]()
+        with contextlib.suppress(Exception):  # a shell has no place for a message in the middle of a line
+            written, comma, _ = incomplete.rpartition(",") if kind.use == "REDUCE" else ("", "", incomplete)  # of ops
+            names = [f"{written}{comma}{name}" for name in _names(kind) if name not in written.split(",")]
+            names = [name for name in names if name.startswith(incomplete)]
+        may_be_function = kind.use == "REDUCE" and not kind.names
+        if not names and (kind.offers in {"file", "dir"} or may_be_function):
+            return [CompletionItem(incomplete, type="dir" if kind.offers == "dir" else "file")]
+        return [CompletionItem(name) for name in names]
+
+
+def _names(kind: Kind) -> Iterator[str]:
+    """Yield the names that a shell offers for a value."""
+    if kind.offers == "op":
+        yield from kind.names or (op.name.lower() for op in ops_for(Use[kind.use]))
+        if kind.use == "REDUCE" and not kind.names:
+            yield from (op.name.lower() for op in STATISTICS)
+            yield from installed.entry_points("mpired.ops")
+    if kind.offers == "datatype":
+        yield from (row.name.lower() for row in DATATYPES if row.dtype is not None)
+        yield from BY_NUMPY_NAME
+    if "format" in kind.offers:
+        yield from format_names(readable=kind is INPUT_FORMAT)
 
 
 DATATYPE = _Value(TYPE)
@@ -154,7 +182,7 @@ class Command(click.Command):
         ctx.meta[_CONTEXT] = Context.of(
             ctx.params,
             dry_run=asked.get("dry_run", False),
-            progress=progress.bar if has_bars else no_progress,
+            progress=messages.bar if has_bars else no_progress,
             on_commit=signals.commit,
             argv=argv,
             record={"argv": list(argv)} if ctx.params.get("provenance") else {},
