@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import io
-import itertools
 import os
 import signal
 import sys
@@ -36,12 +35,10 @@ from mpired.errors import (
 from mpired.files import calls
 from mpired.files.urls import signed
 from mpired.log import notices_to
-from mpired.options import FLAGS
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_SHORT_FLAG = 4  # characters: -nan may be a value, and -op several options of a letter
 _COLLECTIVES, _RECORDS = "Combine files", "Files of records"
 _WINDOWS = "Update a file in place"
 # Imported when called, so that --help does not wait for NumPy.
@@ -191,7 +188,7 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
     words = sys.argv[1:] if arguments is None else arguments
     try:
         words = [*map(signed, words)]
-        with signals.kept_apart(), notices_to(lambda paths, text: say(f"{paths[0]}: {text}")):
+        with notices_to(lambda paths, text: say(f"{paths[0]}: {text}")):
             status = _run(words)
         click.echo(nl=False)  # flushes
     except signals.Interrupted as interrupted:
@@ -199,7 +196,9 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
         (number,), want, reason = interrupted.args, wanted(cli, words), f"interrupted; {signals.state.left}"
         failure = Failure(type(interrupted).__name__, MpiredError.mpi_class, _KILLED + number, "", reason)
         tell_failure(failure, (), want, in_words=number == signal.SIGINT and not want.quiet)
-        signals.die_of(number)
+        signal.signal(number, signal.SIG_DFL)  # so that a shell sees the true cause
+        os.kill(os.getpid(), number)
+        status = _KILLED + number  # reached only where the signal is blocked
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is quiet
         status = _READER_GONE
@@ -235,10 +234,6 @@ def _run(words: Sequence[str]) -> int:
 
             line = split_arg_string(os.environ.get("COMP_WORDS", ""))
             return shell_complete(cli, {"obj": tuple(line)}, "mpired", COMPLETION, instruction)
-        before = itertools.takewhile(lambda word: word != "--", words)
-        for word in (word for word in before if word.startswith("-") and len(word) > _SHORT_FLAG):
-            if f"-{word}" in FLAGS.values():  # click would take -output for -o utput
-                raise UsageError(word, f"is an option with one dash; write -{word}")
         with cli.make_context("mpired", list(words), obj=tuple(words)) as context:
             cli.invoke(context)
     except click.exceptions.Exit as done:
@@ -256,6 +251,10 @@ def _run(words: Sequence[str]) -> int:
         text = shortened(without_secrets(text), LONGEST_REASON)
         failure = Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
         return _failed(failure, words, f"see `{command} --help`")
+    except Exception:
+        if signals.state.interruption is not None:  # of which an import of a library has made another error
+            raise signals.state.interruption from None
+        raise
     return 0
 
 

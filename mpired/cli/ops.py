@@ -10,7 +10,7 @@ import click
 
 from mpired.cli import params
 from mpired.cli.messages import answer, report, say
-from mpired.datatypes import DATATYPES, Datatype, Group
+from mpired.datatypes import DATATYPES, Group
 from mpired.datatypes.times import FAMILIES
 from mpired.engines import userops
 from mpired.errors import UsageError, escaped
@@ -112,7 +112,7 @@ def _rules() -> Iterator[tuple[str, list[str]]]:
     if obstacle := native.obstacle():
         yield "no compiled kernels", [obstacle]
     else:
-        yield "compiled kernels for some datatypes", [op.name.lower() for op in ops if _compiled(op)]
+        yield "compiled kernels for some datatypes", [op.name.lower() for op in ops if _row(op)["compiled"]]
 
 
 _LETTERS = {
@@ -131,6 +131,7 @@ _LETTERS = {
 
 
 def _row(op: Op) -> dict[str, object]:
+    datatypes = [row for row in DATATYPES if row.group in op.groups and row.dtype is not None]
     return {
         "name": str(op),
         "place": None,
@@ -141,16 +142,8 @@ def _row(op: Op) -> dict[str, object]:
         "uses": [str(use.name).lower() for use in Use if use in op.uses],
         "groups": [group.title for group in op.groups],
         "options": [FLAGS[name] for name in options_of(op)],
-        "datatypes": [str(row) for row in _datatypes(op)],
-        "compiled": _compiled(op),
+        "datatypes": [str(row) for row in datatypes],
+        # for which the kernel is compiled, as they are used here
+        "compiled": [str(row) for row in datatypes if native.twin(op.name.lower(), row) is not None],
         "error": None,
     }
-
-
-def _datatypes(op: Op) -> list[Datatype]:
-    return [row for row in DATATYPES if row.group in op.groups and row.dtype is not None]
-
-
-def _compiled(op: Op) -> list[str]:
-    """Return the datatypes for which the kernel of an op is compiled, as they are used here."""
-    return [str(row) for row in _datatypes(op) if native.twin(op.name.lower(), row) is not None]

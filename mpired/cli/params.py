@@ -20,10 +20,11 @@ from mpired.context import Context
 from mpired.datatypes import DATATYPES
 from mpired.datatypes.dtypes import BY_NUMPY_NAME
 from mpired.engines import launched, pool, worker
+from mpired.errors import UsageError
 from mpired.formats import FORMATS, format_names
 from mpired.log import collect_steps
 from mpired.ops import STATISTICS, Use, ops_for
-from mpired.options import OPTIONS, REPORT, RUNNING, SECTIONS, Option, checked, keyword
+from mpired.options import FLAGS, OPTIONS, REPORT, RUNNING, SECTIONS, Option, checked, keyword
 from mpired.progress import no_progress
 from mpired.ranks import lists
 from mpired.values import FILE, FLAG, FORMAT, INPUT_FORMAT, LIKE, TYPE, Kind
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from mpired.ranks import RankWord
 
 _FEW = 6
+_SHORT_FLAG = 4  # characters: -nan may be a value, and -op several options of a letter
 _CONTEXT = f"{__name__}.context"
 _KEPT = (*REPORT, "as_json@print", "rank_numbers")  # options that the context keeps, and commands do not get
 _SENTENCE_END = re.compile(r"\. (?=[A-Z`])")  # so not the period of "such as a.b"
@@ -160,6 +162,9 @@ class Command(click.Command):
             messages.running = ctx  # not while a shell asks for completions
         end, names = args.index("--") if "--" in args else len(args), [each.name for each in self.params]
         words = args[:end]
+        for word in () if ctx.resilient_parsing else words:
+            if len(word) > _SHORT_FLAG and f"-{word}" in FLAGS.values():  # click would take -output for -o utput
+                raise UsageError(word, f"is an option with one dash; write -{word}")
         if "group_b" in names:
             words = [*_each_in_group_b(words, ctx)]
         # `--create` may stand alone, and takes the next word only if that is a count or a shape.
