@@ -74,18 +74,6 @@ def unset(count: int, name: str, way_out: str) -> InputWarning:
     return InputWarning(f"{what} netCDF's default fill value, which no attribute names, and is combined; {way_out}")
 
 
-def units(this: str, unit: str, like: str, other: str, name: str) -> InputWarning:
-    """Warn of two ranks whose values have different units."""
-    what = f"{this} has {name} in {unit!r}, but {like} has it in {other!r}"
-    return InputWarning(f"{what}, and the numbers are combined as they are; convert one of them if the units differ")
-
-
-def times(name: str) -> InputWarning:
-    """Warn of ranks whose times cannot be averaged."""
-    what = f"{name!r} has lengths, units or calendars in the ranks of which no mean can be made"
-    return InputWarning(f"{what}; the result has the times of its model, and no method in `cell_methods`")
-
-
 def order(first: str, second: str, where: str) -> OrderWarning:
     """Warn of two neighbours among the ranks whose numbers are in the other order."""
     return OrderWarning(
