@@ -91,8 +91,8 @@ def _digest(numbered: tuple[int, Source]) -> tuple[int, str]:
     return number, digest.hexdigest()
 
 
-def found(path: str, within: str | None) -> tuple[str, dict[str, Any] | None]:
-    """Return where the record of a file is, and the record: within it, or beside; None for no record."""
+def found(path: str, within: str | None) -> dict[str, Any] | None:
+    """Return the record of a file, with the place where it is: within it, or beside; None for no record."""
     where, text, is_older = path, within, False
     try:
         if text is None:
@@ -102,15 +102,15 @@ def found(path: str, within: str | None) -> tuple[str, dict[str, Any] | None]:
             is_older = os.stat(where).st_mtime_ns < os.stat(path).st_mtime_ns
         record = json.loads(text)
     except (OSError, ValueError):
-        return where, None
+        return None
     if not isinstance(record, dict) or "function" not in record or not isinstance(record.get("inputs"), list):
-        return where, None
+        return None
     if is_older:  # than the file, which may have another content
         record["stale"] = True
-    return where, record
+    return {"where": where, **record}
 
 
-def lines(where: str, record: Mapping[str, Any]) -> Iterable[str]:
+def lines(record: Mapping[str, Any]) -> Iterable[str]:
     """Yield what a record says, in lines for people."""
     op = f" with {record['op']}" if record.get("op") else ""
     inputs = [each.get("file") for each in record["inputs"] if isinstance(each, dict)]
@@ -121,4 +121,4 @@ def lines(where: str, record: Mapping[str, Any]) -> Iterable[str]:
         yield escaped(f"by {shlex.join(map(str, record['argv']))}")
     elif "call" in record:
         yield escaped(f"by {record['call']}")
-    yield escaped(f"recorded in {where}{stale}")
+    yield escaped(f"recorded in {record['where']}{stale}")

@@ -75,14 +75,14 @@ def _described(word: RankWord, inputs: Options, context: Context) -> dict[str, A
         dates = [time.strftime(_DATE, time.gmtime(each.seconds)) if each.seconds else None for each in entries]
         last = [{"key": each.text or each.key.hex(), "date": date} for each, date in zip(entries, dates, strict=True)]
         once_keys = {"count": keys.count, "last": last, "obstacle": obstacle}
-    where, record = (path, None) if is_stream(path) else provenance.found(path, note)
-    return described | {"once_keys": once_keys, "provenance": record and {"where": where, **record}}
+    record = None if is_stream(path) else provenance.found(path, note)
+    return described | {"once_keys": once_keys, "provenance": record}
 
 
 def _lines(file: dict[str, Any]) -> list[str]:
     lines = lines_of(file)
     if (record := file["provenance"]) is not None:
-        lines += [f"  {line}" for line in provenance.lines(record["where"], record)]
+        lines += [f"  {line}" for line in provenance.lines(record)]
     if (keys := file["once_keys"])["count"]:
         more = ", ..." if keys["count"] > len(keys["last"]) else ""
         last = ", ".join(escaped(each["key"]) for each in keys["last"])

@@ -108,7 +108,8 @@ class Work:
         self._formats = request.formats | {window.format.name for window in windows}
         if request.commit == "rename" and request.op.origin:
             cautions.tell(*cautions.hard_links(parted(request.windows)))
-        cautions.tell(*request.doubts)
+        for doubt in request.doubts:
+            cautions.tell(doubt)
         self._origins = [each if len(each) == 1 else _as_the_windows(each, first) for each in request.origins]
         self._check()
         given = [request.given] * len(first.windows)
