@@ -445,7 +445,7 @@ def checked(group: Group, options: Options) -> dict[str, Any]:
     table, values, chosen = rows(group), {}, set()
     for name, row in table.items():
         values[name] = row.default
-        if (value := options.get(name)) is not None:
+        if (value := options.get(name)) is not None and value is not row.default:
             try:
                 values[name] = row.kind.check(value)
             except (OverflowError, TypeError, ValueError) as error:
