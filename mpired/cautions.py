@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 
 from mpired.errors import (
-    HardLinkWarning,
     InputWarning,
     MaskedWarning,
     MpiredWarning,
@@ -79,11 +78,6 @@ def order(first: str, second: str, where: str) -> OrderWarning:
     return OrderWarning(
         f"{first} came before {second}, and the order shows in the {where}; `sort='natural'` sorts by number"
     )
-
-
-def hard_links(paths: Iterable[str]) -> list[HardLinkWarning]:
-    """Warn of files that have other names than the one that is replaced."""
-    return [HardLinkWarning(f"{path} is a hard link; its other names keep the old content") for path in paths]
 
 
 def processors(op: object, workers: Sequence[tuple[str, frozenset[str]]]) -> list[ProcessorWarning]:
