@@ -108,7 +108,7 @@ def _plain(op: str) -> str:
 
 
 def summarise_request(
-    call: str, windows: Sequence[str], origins: Sequence[object], done: Done, output: str | None = None
+    call: str, windows: Sequence[str], origins: Sequence[object], done: Done, output: str | None
 ) -> tuple[dict[str, Any], str]:
     """Return the figures of a request by a function of MPI, and its line; `output` has the old elements, if any."""
     names, norigins = tuple(map(str, windows)), len(origins) - len(done.skipped)
@@ -139,7 +139,7 @@ def summarise_request(
     return figures, f"{_plain(str(done.op))} of {number(norigins, 'origin')}{bad}, {what} -> {where}"
 
 
-def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
+def summarise(call: Call, warned: Sequence[MpiredWarning]) -> Summary:
     """Return the summary of a collective that is done, and has warned of this."""
     plans, files, elements = call.plans, call.combined, call.elements
     chosen = plans[0].ops
@@ -424,7 +424,7 @@ def describe_packing(plan: Packing) -> Description:
     )
 
 
-def describe_request(call: str, planned: WindowsWork, fetched: Written | None = None) -> Description:
+def describe_request(call: str, planned: WindowsWork, fetched: Written | None) -> Description:
     """Return what a request would do to its windows; `fetched` takes the old elements."""
     request, done = planned.request, planned.done()
     norigins = len(request.origins) - len(done.skipped)

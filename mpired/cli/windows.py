@@ -170,13 +170,11 @@ def _call(
     def work(request: WindowRequest, context: Context) -> Done | Description:
         warned.clear()  # of an attempt before
         if context.dry_run:
-            planned = dry_run(request)
-            if path is None:
-                return describe_request(name, planned)
-            attempts.check_results([path], context, overwrite=force)
-            return describe_request(
-                name, planned, Written(path, *planned_size(path, to, planned.fetched_model, request.op))
-            )
+            planned, fetched = dry_run(request), None
+            if path is not None:
+                attempts.check_results([path], context, overwrite=force)
+                fetched = Written(path, *planned_size(path, to, planned.fetched_model, request.op))
+            return describe_request(name, planned, fetched)
         if path is None:
             return transact(request)
         with FetchOutput(path, to, context, targets, overwrite=force) as output:
