@@ -40,22 +40,20 @@ def _run() -> None:
         if _is_for_mpi(sys.argv, posix.environ):
             from mpired.engines import mpi  # noqa: PLC0415 - its workers need no command line
 
-            posix._exit(mpi.main(lambda: _command(came), _fold))  # noqa: SLF001 - as below
-        from mpired.cli import main  # noqa: PLC0415 - most of the time of a start
+            status = mpi.main(lambda: _command(came), _fold)
+        else:
+            status = _command(came)
     except (MemoryError, ImportError) as error:
         from mpired.errors import escaped, not_loaded  # noqa: PLC0415 - as above
 
         reason, status = not_loaded(error)
         posix.write(2, f"mpired: {escaped(reason)}\n".encode())
-        posix._exit(status)  # noqa: SLF001 - the public name of it
-
     # All is written and closed. To take NumPy apart before the end is a tenth of a small job.
-    posix._exit(main(came=came))  # noqa: SLF001
+    posix._exit(status)  # noqa: SLF001 - the public name of it
 
 
 def _command(came: list[int]) -> int:
-    """Run the command where MPI is initialised."""
-    from mpired.cli import main  # noqa: PLC0415 - as above
+    from mpired.cli import main  # noqa: PLC0415 - most of the time of a start
 
     return main(came=came)
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
-from mpired import cautions
 from mpired.context import RESERVED, Context
 from mpired.engines import LOCAL
 from mpired.errors import ChangedError, UsageError
@@ -21,7 +20,7 @@ from mpired.files import calls, lock
 from mpired.files.access import lock_all
 from mpired.files.lock import NOTHING_HELD, Held, open_replaced
 from mpired.files.names import check_are_data
-from mpired.files.places import check_new, is_stream, parted
+from mpired.files.places import check_new, is_stream, warn_of_hard_links
 from mpired.files.urls import is_url
 from mpired.formats.decoding import decode_worker
 from mpired.sources.open import check_unchanged
@@ -102,7 +101,7 @@ def carry_out(plan: Callable[[Context], _C], inputs: Paths, context: Context, *,
                     if _stream(inputs):
                         raise
                     planned = plan(context)
-                cautions.tell(*cautions.hard_links(parted(planned.renamed)))
+                warn_of_hard_links(planned.renamed)
             planned.run(context, overwrite=overwrite, held=held)
         return planned
 
@@ -117,7 +116,7 @@ def check_results(
     check_are_data(results)
     check_new(results, context, overwrite=overwrite)
     if overwrite:
-        cautions.tell(*cautions.hard_links(parted(results if renamed is None else renamed)))
+        warn_of_hard_links(results if renamed is None else renamed)
 
 
 def _stream(paths: Paths) -> str | None:

@@ -9,10 +9,8 @@ import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import TypeVar
 
 from mpired.errors import (
-    HardLinkWarning,
     InputWarning,
     MaskedWarning,
     MpiredWarning,
@@ -27,7 +25,6 @@ from mpired.errors import (
 
 Listener = Callable[[MpiredWarning], None]
 _FEW = 3
-_W = TypeVar("_W", bound=MpiredWarning)
 
 
 def warn(caution: MpiredWarning) -> None:
@@ -62,11 +59,6 @@ def collect_warnings(also: Listener) -> Iterator[list[MpiredWarning]]:
         _listener.reset(token)
 
 
-def of_kind(cautions: Iterable[MpiredWarning], kind: type[_W]) -> list[_W]:
-    """Return the warnings of one category."""
-    return [each for each in cautions if isinstance(each, kind)]
-
-
 def masked(count: int, name: str, values: str, way_out: str = "") -> MaskedWarning:
     """Warn of elements of a result with values that mean that elements are missing, in words."""
     # `way_out` says how they can be written to another format, "" if they cannot.
@@ -81,28 +73,11 @@ def unset(count: int, name: str, way_out: str) -> InputWarning:
     return InputWarning(f"{what} netCDF's default fill value, which no attribute names, and is combined; {way_out}")
 
 
-def units(this: str, unit: str, like: str, other: str, name: str) -> InputWarning:
-    """Warn of two ranks whose values have different units."""
-    what = f"{this} has {name} in {unit!r}, but {like} has it in {other!r}"
-    return InputWarning(f"{what}, and the numbers are combined as they are; convert one of them if the units differ")
-
-
-def times(name: str) -> InputWarning:
-    """Warn of ranks whose times cannot be averaged."""
-    what = f"{name!r} has lengths, units or calendars in the ranks of which no mean can be made"
-    return InputWarning(f"{what}; the result has the times of its model, and no method in `cell_methods`")
-
-
 def order(first: str, second: str, where: str) -> OrderWarning:
     """Warn of two neighbours among the ranks whose numbers are in the other order."""
     return OrderWarning(
         f"{first} came before {second}, and the order shows in the {where}; `sort='natural'` sorts by number"
     )
-
-
-def hard_links(paths: Iterable[str]) -> list[HardLinkWarning]:
-    """Warn of files that have other names than the one that is replaced."""
-    return [HardLinkWarning(f"{path} is a hard link; its other names keep the old content") for path in paths]
 
 
 def processors(op: object, workers: Sequence[tuple[str, frozenset[str]]]) -> list[ProcessorWarning]:

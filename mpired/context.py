@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 from mpired import interrupts
 from mpired.errors import UsageError, without_secrets
 from mpired.machine import usable_memory
-from mpired.options import Options, checked, integer
+from mpired.options import Options
 from mpired.progress import Progress, no_progress
 
 LOCK_TIMEOUT = 60.0  # seconds
-_SETTINGS = ("max_memory", "lock_timeout", "jobs", "spread")
 
 BASE_NBYTES = 60 << 20
 """Memory of a process before its blocks: Python and NumPy."""
@@ -51,20 +50,20 @@ class Context(NamedTuple):
 
     @classmethod
     def of(cls, options: Options, **settings: Any) -> Context:
-        """Return the settings of a call: those among its options, of which some may be missing, and others."""
-        chosen = checked(_SETTINGS, options)
-        most = options.get("max_open_files")
-        memory = usable_memory() if chosen["max_memory"] is None else chosen["max_memory"]
+        """Return the settings of a call: those among its options, which are checked and may lack some, and others."""
+        memory, seconds, most = map(options.get, ("max_memory", "lock_timeout", "max_open_files"))
+        is_of_group = memory is None and (memory := usable_memory()) is not None
         context = cls(
             memory,
-            None if most is None else integer("`max_open_files`", most),
-            LOCK_TIMEOUT if chosen["lock_timeout"] is None else chosen["lock_timeout"],
-            memory is not None and chosen["max_memory"] is None,
-            chosen["jobs"],
-            chosen["spread"],
+            most,
+            LOCK_TIMEOUT if seconds is None else seconds,
+            is_of_group,
+            options.get("jobs", 0),
+            options.get("spread", "auto"),
             **settings,
         )
-        context.check_open_files(RESERVED + 1)
+        if most is not None:
+            context.check_open_files(RESERVED + 1)
         return context
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -97,11 +96,6 @@ class Context(NamedTuple):
         when = time.gmtime(int(epoch)) if epoch.isdecimal() else time.localtime()
         words = [*map(without_secrets, self.argv)]
         return f"{time.asctime(when)}: {shlex.join(words) if words else 'mpired, called from Python'}"
-
-
-def spare_open_files(wanted: int, limit: int | None) -> int:
-    """Return how many of the wanted files a process may keep open beside those that it needs for itself."""
-    return wanted if limit is None else min(wanted, limit - RESERVED)
 
 
 NO_LIMITS = Context()

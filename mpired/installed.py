@@ -24,18 +24,14 @@ def entry_points(group: str) -> dict[str, list[Any]]:
     seen = set()
     for distribution in metadata.distributions():
         with contextlib.suppress(Exception):  # any error in the metadata of another package
-            points = list(_points(distribution, group))
+            is_named = group in (distribution.read_text("entry_points.txt") or "")
+            points = list(distribution.entry_points.select(group=group)) if is_named else []
             # Python imports the first of two that are installed under one name.
             if points and distribution.name not in seen:
                 seen.add(distribution.name)
                 for point in points:
                     found.setdefault(point.name, []).append(point)
     return found
-
-
-def _points(distribution: Any, group: str) -> Iterator[Any]:
-    if group in (distribution.read_text("entry_points.txt") or ""):
-        yield from distribution.entry_points.select(group=group)
 
 
 _LOADING = threading.RLock()  # a package may use mpired while it is imported

@@ -40,52 +40,43 @@ class Held:
     later: _Later | None = None
 
     def __enter__(self) -> list[_Back]:
-        global _held  # noqa: PLW0603 - a property of the process
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            _held = self
+            _held[threading.get_ident()] = self
             signal.signal(signal.SIGINT, self._keep)
         self.end: list[_Back] = []
         return self.end
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        global _held  # noqa: PLW0603 - as above
         end = self.__dict__.pop("end") if kind is None else []  # a traceback has that of the block
-        if _held is self:
+        if self in _held.values():
             end.append(_Back())
-            _held = None
+            _held.clear()
             if self.came and kind is not KeyboardInterrupt:
                 self.later = self.later or _Later()
 
     def _keep(self, *_: object) -> None:
         again, self.came = self.came or self.at_once, True
-        if _held is None:
+        if not _held:
             self.later = self.later or _Later()
         elif again:
             rest()
 
 
-_held: Held | None = None
-
-
-def _here() -> Held:
-    is_main = threading.current_thread() is threading.main_thread()
-    return _held if is_main and _held is not None else Held()
+_held: dict[int, Held] = {}  # the call of the main thread, by the thread; empty if ctrl-C is not held back
 
 
 def rest() -> None:
     """Raise `KeyboardInterrupt` if it is held back: nothing is half done here."""
-    if _held is None or not _held.came:  # most often
-        return
-    held = _here()
-    if held.came and held.may_end:
+    held = _held.get(threading.get_ident())
+    if held is not None and held.came and held.may_end:
         held.may_end = False  # another one does not disturb the unwinding
         raise KeyboardInterrupt
 
 
 def waited(function: Callable[..., _T], *values: Any) -> _T:
     """Return what a function gives that may take any time, and that ctrl-C may end at any moment."""
-    held = _here()
+    held = _held.get(threading.get_ident()) or Held()
     try:
         held.at_once = True
         rest()
@@ -96,7 +87,8 @@ def waited(function: Callable[..., _T], *values: Any) -> _T:
 
 def committed() -> None:
     """Let ctrl-C wait until the call has returned."""
-    _here().may_end = False
+    if (held := _held.get(threading.get_ident())) is not None:
+        held.may_end = False
 
 
 @contextmanager

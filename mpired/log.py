@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 Listener = Callable[[Sequence[str], str], None]
 """Takes the paths that a notice is about, and its text."""
@@ -35,59 +36,51 @@ def notice(paths: Sequence[str], text: str, level: str = "WARNING") -> None:
     logging.getLogger("mpired").log(getattr(logging, level), "%s: %s", paths[0], text)
 
 
-class StepTimes:
-    """The plans and the steps of a call in their order. A step excludes the time of the steps within it."""
+class _Steps(NamedTuple):
+    """The plans and the steps of a call, in their order."""
 
-    def __init__(self) -> None:
-        self.plans: list[str] = []
-        self.seconds: dict[str, float] = {}
-        self._started = time.monotonic()
-        self._within = [0.0]
-
-    @contextlib.contextmanager
-    def measure(self, name: str) -> Iterator[None]:
-        """Add the time of the block to a step."""
-        self.seconds.setdefault(name, 0.0)
-        self._within.append(0.0)
-        started = time.monotonic()
-        try:
-            yield
-        finally:
-            seconds = time.monotonic() - started
-            self.seconds[name] += seconds - self._within.pop()
-            self._within[-1] += seconds
-
-    def lines(self) -> Iterator[str]:
-        """Yield the lines of `--verbose`."""
-        yield from self.plans
-        for name, seconds in self.seconds.items():
-            yield f"{seconds:.3f} s {name}"
-        yield f"{time.monotonic() - self._started:.3f} s in all"
+    plans: list[str]
+    seconds: dict[str, float]  # of each step, without those of the steps within it
+    within: list[float]  # of the steps within those that run
 
 
-_collected: dict[int, StepTimes] = {}  # by thread
+_collected: dict[int, _Steps] = {}  # by thread
 
 
 @contextlib.contextmanager
 def collect_steps(write: Callable[[str], object] | None) -> Iterator[None]:
     """Collect the steps of this thread in the block, and write their lines; a call within another adds to its steps."""
-    thread = threading.get_ident()
+    thread, started = threading.get_ident(), time.monotonic()
     if write is None or thread in _collected:
         yield
         return
-    _collected[thread] = steps = StepTimes()
+    _collected[thread] = steps = _Steps([], {}, [0.0])
     try:
         yield
     finally:
         del _collected[thread]
-    for line in steps.lines() if steps.seconds else ():
-        write(line)
+    if steps.seconds:
+        lines = (f"{seconds:.3f} s {name}" for name, seconds in steps.seconds.items())
+        for line in (*steps.plans, *lines, f"{time.monotonic() - started:.3f} s in all"):
+            write(line)
 
 
-def step(name: str) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def step(name: str) -> Iterator[None]:
     """Measure the time of the block as a step, if steps are collected."""
     steps = _collected.get(threading.get_ident())
-    return contextlib.nullcontext() if steps is None else steps.measure(name)
+    if steps is None:
+        yield
+        return
+    steps.seconds.setdefault(name, 0.0)
+    steps.within.append(0.0)
+    started = time.monotonic()
+    try:
+        yield
+    finally:
+        seconds = time.monotonic() - started
+        steps.seconds[name] += seconds - steps.within.pop()
+        steps.within[-1] += seconds
 
 
 def plan(text: str) -> None:

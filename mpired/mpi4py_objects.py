@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 _NOT_ALIVE = "MPI is not initialised, or is finalised"
 _CALLED_TWO = "TWO"  # mpi4py's TWOINT is MPI_2INT
@@ -60,8 +60,13 @@ def _text(datatype: Any) -> str:
     if datatype == mpi.DATATYPE_NULL:
         raise NotExactError("MPI_DATATYPE_NULL is not a datatype")
     inner, combiner, arguments = datatype.decode()
-    if combiner == "NAMED":
-        return _name(mpi, datatype)
+    if combiner == "NAMED":  # MPI's name, whatever it was called by MPI_Type_set_name
+        names = [name for name in dir(mpi) if is_datatype(found := getattr(mpi, name)) and found == datatype]
+        if not names:
+            raise NotExactError(f"{datatype.Get_name() or 'it'} is not a datatype that mpi4py names")
+        own = datatype.Get_name().removeprefix("MPI_")
+        twos = [f"2{name.removeprefix(_CALLED_TWO)}" for name in names if name.startswith(_CALLED_TWO)]
+        return f"MPI_{next((name for name in (own, *twos) if name in (*names, *twos)), names[0])}"
     if combiner.startswith("F90_"):
         raise NotExactError(f"a type made by MPI_Type_create_{combiner.lower()} has no name; give that of its size")
     if combiner == "VALUE_INDEX":
@@ -70,16 +75,6 @@ def _text(datatype: Any) -> str:
     words = [_argument(mpi, name, value) for name, value in arguments.items()]
     last = _text(inner) if types is None else f"[{','.join(map(_text, types))}]"
     return f"{combiner.lower()}({','.join([*words, last])})"
-
-
-def _name(mpi: Any, datatype: Any) -> str:
-    """Return MPI's name of a predefined datatype, whatever it was called by MPI_Type_set_name."""
-    names = [name for name in dir(mpi) if is_datatype(found := getattr(mpi, name)) and found == datatype]
-    if not names:
-        raise NotExactError(f"{datatype.Get_name() or 'it'} is not a datatype that mpi4py names")
-    own = datatype.Get_name().removeprefix("MPI_")
-    twos = [f"2{name.removeprefix(_CALLED_TWO)}" for name in names if name.startswith(_CALLED_TWO)]
-    return f"MPI_{next((name for name in (own, *twos) if name in (*names, *twos)), names[0])}"
 
 
 def _argument(mpi: Any, name: str, value: Any) -> str:
@@ -100,15 +95,8 @@ def op_name(op: object) -> str | None:
     return next(name for name in dir(mpi) if isinstance(found := getattr(mpi, name), mpi.Op) and found == op)
 
 
-class Created(NamedTuple):
-    """An op that was made by MPI_Op_create."""
-
-    call: Callable[[Any, Any, Any], Any]
-    commute: bool
-
-
-def created(op: object) -> Created | None:
-    """Return the function of a user-defined op of mpi4py; None for another object."""
+def created(op: object) -> tuple[Callable[[Any, Any, Any], Any], bool] | None:
+    """Return the function of a user-defined op of mpi4py, and whether it commutes; None for another object."""
     # An op in C, or one that is known by its handle only, is called by MPI_Reduce_local.
     mpi = module()
     if mpi is None or not isinstance(op, mpi.Op):
@@ -116,14 +104,14 @@ def created(op: object) -> Created | None:
     if _is_alive():
         with contextlib.suppress(TypeError, ValueError):
             _, (function, commute) = op.__reduce__()
-            return Created(function, commute=bool(commute))
+            return function, bool(commute)
 
     def reduce_local(inbuf: Any, inoutbuf: Any, datatype: Any) -> None:
         if not _is_alive():
             raise RuntimeError(_NOT_ALIVE)
         op.Reduce_local([inbuf, datatype], [inoutbuf, datatype])
 
-    return Created(reduce_local, commute=bool(_is_alive() and op.Is_commutative()))
+    return reduce_local, bool(_is_alive() and op.Is_commutative())
 
 
 def arguments(invec: Any, inoutvec: Any, name: str) -> tuple[Any, Any, Any]:

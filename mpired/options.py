@@ -15,23 +15,24 @@ from mpired.values import (
     COUNTS,
     CREATION,
     ENGINE_NAME,
+    FILE,
     FLAG,
     FORMAT,
+    INDEX,
     INPUT_FORMAT,
     NAMES,
     NUMBER,
     NUMBERS,
+    PATH,
     RANK_NUMBERS,
     RANKS,
     REGEX,
+    TEXT,
     TWO_PATHS,
     TYPE,
     Kind,
     integers,
-    ops,
-    paths,
     sizes,
-    texts,
     times,
     words,
 )
@@ -106,6 +107,7 @@ class Option(NamedTuple):
 
 
 EXTREMES = ("maxloc", "minloc")
+_OP = Kind("OP", offers="op", use="REDUCE")
 _COUNT = integers(least=0, below=2**63)
 _BYTES = sizes(least=0, below=2**63)
 _NUMBER = integers()
@@ -116,14 +118,14 @@ _DATAREP = words("native", "external32")
 # fmt: off
 _SECTIONS: dict[str, dict[str, Option]] = {
     "Op and values": {
-        "op": Option(ops("REDUCE"), "The op, such as sum, mean, max or maxloc; `mpired ops` lists them. Also a "
+        "op": Option(_OP, "The op, such as sum, mean, max or maxloc; `mpired ops` lists them. Also a "
             "function, FILE.py:FUNCTION, PACKAGE.MODULE:FUNCTION or ./LIB.so:SYMBOL, and installed ops. Of reduce also "
             "a list: mean,std,max.",
             environment=False, required=True, common=True),
-        "op@accumulate": Option(ops("ACCUMULATE"), "The op, such as sum, max or replace; `mpired ops` lists them.",
-            environment=False, required=True, common=True),
-        "op@fetch": Option(ops("FETCH"), "The op, such as sum, max, replace or no_op; `mpired ops` lists them.",
-            environment=False, required=True, common=True),
+        "op@accumulate": Option(_OP._replace(use="ACCUMULATE"), "The op, such as sum, max or replace; `mpired ops` "
+            "lists them.", environment=False, required=True, common=True),
+        "op@fetch": Option(_OP._replace(use="FETCH"), "The op, such as sum, max, replace or no_op; `mpired ops` lists "
+            "them.", environment=False, required=True, common=True),
         "overflow": Option(words("warn", "wrap", "error"), "When a sum or product does not fit its datatype: warn "
             "(default), wrap silently, or end with an error."),
         "nan": Option(words("propagate", "ignore", "mpi"), "NaN makes a result NaN (propagate, default), is left out "
@@ -141,12 +143,12 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "ddof": Option(integers(least=0, below=2**31), "Divide var and std by (ranks - N); default 0.", 0),
         "weights": Option(NUMBERS, "Weights of the ranks in a mean, such as 0.5,0.25,0.25. They follow the order of "
             "the ranks after --sort.", (), common=True),
-        "weights_from": Option(paths(), "Read the weights from a text file, separated by spaces or lines."),
+        "weights_from": Option(FILE, "Read the weights from a text file, separated by spaces or lines."),
         "index": Option(words("rank", "number", "global"), "Let maxloc and minloc take plain values, and give each an "
             "index. It is the rank, the number in the file's name, or the global position, rank x count + position.",
             common=True),
-        "op@locate": Option(ops("REDUCE", *EXTREMES), "maxloc (or max) for the maximum, minloc (or min) for the "
-            "minimum, or both with a comma.", environment=False, required=True, common=True),
+        "op@locate": Option(_OP._replace(names=EXTREMES), "maxloc (or max) for the maximum, minloc (or min) for "
+            "the minimum, or both with a comma.", environment=False, required=True, common=True),
         "top": Option(integers("K", least=1, below=2**31), "Show the K most extreme elements, in order; default 1.",
             common=True),
         "nan@locate": Option(words("propagate", "ignore"), "NaN counts as the extreme (propagate, default), or is left "
@@ -164,13 +166,13 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "examples": Option(integers(least=0, below=2**31), "Number of differences to show.", 10, common=True),
     },
     "Result": {
-        "output": Option(paths("PATH"), "File or URL to write; `-` (default) is standard output.", "-",
+        "output": Option(PATH, "File or URL to write; `-` (default) is standard output.", "-",
             flags="-o --output", common=True),
-        "output@unpack": Option(paths("PATH"), "New file; `-` (default) is standard output.", "-", flags="-o --output",
+        "output@unpack": Option(PATH, "New file; `-` (default) is standard output.", "-", flags="-o --output",
             common=True),
-        "into": Option(paths("PATH"), "Existing file to write into; its other bytes stay.", common=True),
-        "output@ranks": Option(paths("PATTERN"), "Files to write, such as 'out_{rank}.npy'; also {rank:05d} and "
-            "{stem}.", flags="-o --output", common=True),
+        "into": Option(PATH, "Existing file to write into; its other bytes stay.", common=True),
+        "output@ranks": Option(PATH._replace(metavar="PATTERN"), "Files to write, such as 'out_{rank}.npy'; also "
+            "{rank:05d} and {stem}.", flags="-o --output", common=True),
         "to": Option(FORMAT, "Format of the result; default by the output's suffix, else as the inputs.", common=True),
         "provenance": Option(FLAG, "Record the call, the inputs and their digests, in parquet and arrow results or "
             "else in OUT.json."),
@@ -180,23 +182,24 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             "max.npy,where.npy.", common=True),
         "in_place@root": Option(FLAG, "Write the result over the root's file (MPI_IN_PLACE)."),
         "in_place": Option(FLAG, "Replace every rank's file by its result (MPI_IN_PLACE)."),
-        "count_valid": Option(paths(), "Also write, per element, how many ranks contributed a value. It is a pattern "
+        "count_valid": Option(FILE, "Also write, per element, how many ranks contributed a value. It is a pattern "
             "if --output is one."),
         "counts": Option(COUNTS, "Number of elements for each rank, such as 3,0,5.", required=True, common=True),
         "exscan_first": Option(words("none", "identity"), "Result of rank 0: none (default) writes no file, identity "
             "the op's neutral element.", "none", common=True),
-        "fetch": Option(paths("OLD"), "File for the old elements; default standard output.", "-", common=True),
+        "fetch": Option(PATH._replace(metavar="OLD"), "File for the old elements; default standard output.", "-",
+            common=True),
         "to@fetch": Option(FORMAT, "Format of OLD; default by its suffix, else that of the target.", common=True),
         "force@fetch": Option(FLAG, "Replace OLD if it exists.", flags="-f --force", common=True),
-        "slice": Option(texts("SLICE"), "Elements to print, in NumPy's notation, such as '10:20,::-1'; default the "
-            "first and the last. With --png the plane to draw.", common=True),
-        "diff": Option(paths("OTHER"), "Map the elements minus those of OTHER, with --png. The scale of colours is the "
-            "same on both sides of 0.", common=True),
+        "slice": Option(TEXT._replace(metavar="SLICE"), "Elements to print, in NumPy's notation, such as '10:20,::-1'; "
+            "default the first and the last. With --png the plane to draw.", common=True),
+        "diff": Option(PATH._replace(metavar="OTHER"), "Map the elements minus those of OTHER, with --png. The scale "
+            "of colours is the same on both sides of 0.", common=True),
         "histogram": Option(FLAG, "Also print a histogram.", common=True),
         "bins": Option(integers(least=1, below=2**16), "Maximum number of histogram bins; default 20.", common=True),
-        "png": Option(paths("PATH"), "Draw the file as a PNG picture; needs the extra `plot`. It has a histogram of "
+        "png": Option(PATH, "Draw the file as a PNG picture; needs the extra `plot`. It has a histogram of "
             "each array, and maps of those with two dimensions.", common=True),
-        "png@diff": Option(paths("PATH"), "Draw where the files differ as a PNG picture; needs the extra `plot`. It "
+        "png@diff": Option(PATH, "Draw where the files differ as a PNG picture; needs the extra `plot`. It "
             "has maps of arrays with two dimensions, and the places in others.", common=True),
     },
     "Target and origins": {
@@ -206,11 +209,11 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "target_disp": Option(_NUMBER, "Position of the first element in the window, in units of --disp-unit; default "
             "0.", common=True),
         "disp_unit": Option(integers("BYTES"), "Bytes per unit of --target-disp; default the size of an element."),
-        "at@element": Option(Kind("INDEX", "Index"), "Index of the element in a target that has a shape, such as "
+        "at@element": Option(INDEX, "Index of the element in a target that has a shape, such as "
             "`3,0`.", common=True),
         "target_count": Option(_NUMBER, "Number of elements of the target; default as many as the origin has."),
         "target_type": Option(TYPE, "Datatype and positions of these elements, such as `vector(3,1,2,double)`."),
-        "at": Option(Kind("INDEX", "Index"), "Slice of a target that has a shape, in NumPy's notation, such as "
+        "at": Option(INDEX, "Slice of a target that has a shape, in NumPy's notation, such as "
             "`3,0:5`.", common=True),
         "map": Option(Kind("FILE", "Indices", offers="file"), "File with an integer for each element of the origin: "
             "its position in the target."),
@@ -221,10 +224,11 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             "identity. Without a value: like the first origin.", common=True),
         "once": Option(FLAG, "Skip origins that were combined into the target before: the same file with the same "
             "content.", common=True),
-        "once_key": Option(texts("KEY"), "Do nothing if KEY was used for this target; else record it.", common=True),
+        "once_key": Option(TEXT._replace(metavar="KEY"), "Do nothing if KEY was used for this target; else record it.",
+            common=True),
     },
     "Inputs": {
-        "files_from": Option(paths(), "Read more file names from FILE, one per line; `-` is standard input.",
+        "files_from": Option(FILE, "Read more file names from FILE, one per line; `-` is standard input.",
             environment=False, once="name several lists as @LIST"),
         "null": Option(FLAG, "Names in --files-from end with NUL, like those of `find -print0`.", flags="-0 --null",
             environment=False),
@@ -264,7 +268,7 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             "at --offset, with --count elements each or all."),
         "ranks_in_file": Option(integers(least=1, below=2**31), "A raw file holds N ranks, one after another; with "
             "--stride the first N."),
-        "types": Option(paths(), "A TOML file that defines names of datatypes for TYPE."),
+        "types": Option(FILE, "A TOML file that defines names of datatypes for TYPE."),
         "type": Option(TYPE, "Element datatype, such as double, float64 or '<f8'; raw files need it.", common=True),
         "offset": Option(_BYTES, "Bytes to skip at the start of raw inputs.", 0, common=True),
         "count": Option(_COUNT, "Elements to read of each raw input; default all.", common=True),
@@ -313,13 +317,13 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             "other.", environment=False, multiple=True),
         "link": Option(FLAG, "Store equal results once, under several names, where the system can."),
         "counts_b": Option(COUNTS, "Number of elements for each rank of --group-b."),
-        "max_open_files": Option(integers(least=1, below=2**31), "Limit of open files per process.",
+        "max_open_files": Option(integers(below=2**31), "Limit of open files per process.",
             flags="-n --max-open-files"),
         "engine": Option(ENGINE_NAME, "Where to compute: local (default) is this machine, mpi the processes that srun "
             "or mpiexec started, dask the workers of --scheduler. With mpi and dask, --jobs limits the segments under "
             "way, and --max-memory applies to each process.", "local"),
-        "scheduler": Option(texts("ADDRESS"), "Scheduler of --engine dask, such as tcp://host:8786, or the file that "
-            "`dask scheduler --scheduler-file` writes; default DASK_SCHEDULER_ADDRESS."),
+        "scheduler": Option(TEXT._replace(metavar="ADDRESS"), "Scheduler of --engine dask, such as tcp://host:8786, or "
+            "the file that `dask scheduler --scheduler-file` writes; default DASK_SCHEDULER_ADDRESS."),
         "engine_timeout": Option(times(zero=False), "How long to wait for the scheduler, for a first worker, and for a "
             "worker that does not answer; default 120 with dask, no limit with mpi."),
         "spread": Option(words("auto", "elements", "ranks"), "How --engine mpi divides the work. elements: each worker "
@@ -433,19 +437,6 @@ def rows(group: Group) -> Mapping[str, Option]:
     return {keyword(key): OPTIONS[key] for key in group}
 
 
-def _check(name: str, kind: Kind, value: object) -> Any:
-    """Return a value in the form that `checked` gives it, or raise `UsageError`."""
-    try:
-        return kind.check(value)
-    except (OverflowError, TypeError, ValueError) as error:
-        raise UsageError(name, str(error)) from None
-
-
-def integer(name: str, value: object) -> int:
-    """Return a value, of which an option may have several, as an integer, or raise `UsageError`."""
-    return int(_check(name, _NUMBER, value))
-
-
 def checked(group: Group, options: Options) -> dict[str, Any]:
     """Return the options of a group, those that are missing or None by their defaults, checked alone and together.
 
@@ -454,8 +445,11 @@ def checked(group: Group, options: Options) -> dict[str, Any]:
     table, values, chosen = rows(group), {}, set()
     for name, row in table.items():
         values[name] = row.default
-        if (value := options.get(name)) is not None:
-            values[name] = _check(f"`{name}`", row.kind, value)
+        if (value := options.get(name)) is not None and value is not row.default:
+            try:
+                values[name] = row.kind.check(value)
+            except (OverflowError, TypeError, ValueError) as error:
+                raise UsageError(f"`{name}`", str(error)) from None
             # Without a default a value may be an array, which cannot be compared.
             if row.default is None or values[name] != row.default:
                 chosen.add(name)

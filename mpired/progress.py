@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TypeAlias, TypeVar
 
@@ -15,21 +14,6 @@ Progress: TypeAlias = Callable[[Iterable[int], int], Iterable[int]]
 
 PERIOD = 0.1
 """Seconds between two times that a worker tells how far it is: each wakes the process that shows it."""
-
-
-class Pace:
-    """The times at which a worker tells how far it is."""
-
-    def __init__(self) -> None:
-        self._next = time.monotonic() + PERIOD
-
-    def is_due(self) -> bool:
-        """Return whether it is time for a report."""
-        now = time.monotonic()
-        due = now >= self._next
-        if due:
-            self._next = now + PERIOD
-        return due
 
 
 _T = TypeVar("_T")

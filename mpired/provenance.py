@@ -21,7 +21,7 @@ from mpired.sources.source import OpenStore, Source
 from mpired.sources.stream import StreamSource
 
 SUFFIX = ".json"
-"""The suffix of the file beside a result."""
+"""The suffix of the file beside a result that has no place for its record."""
 _BLOCK_BYTES = 1 << 20
 # With less to read workers cost more than they give.
 _SMALL_BYTES = 16 << 20
@@ -30,40 +30,35 @@ _SMALL_BYTES = 16 << 20
 class Note:
     """The record of a call, made when the first result that has it is written: streams are read by then."""
 
+    suffix = SUFFIX
+
     def __init__(self, context: Context) -> None:
         self._how = context.record
         self._call: tuple[Mapping[str, Any], Sequence[tuple[str, Source]], int] | None = None
 
-    @staticmethod
-    def beside(path: str) -> str:
-        """Return the name of the file with the record of a result that has no place for it."""
-        return path + SUFFIX
-
     @functools.cached_property
     def text(self) -> str:
         """The record; "" before it is set."""
-        return "" if self._call is None else _record(*self._call)
+        if self._call is None:
+            return ""
+        call, inputs, jobs = self._call
+        files = [(name, source.packed or source) for name, source in inputs]
+        with step("digests of the inputs"):
+            digests = _digests([source for _, source in files if not source.is_forward], jobs)
+        read = []
+        for name, source in files:
+            # Of a stream nothing is left to be read for a digest.
+            nbytes, digest = source.passed if isinstance(source, StreamSource) else (source.nbytes, digests.pop(0))
+            of = "file" if source.inode is not None else "content"
+            read.append({"as": name, "file": source.name, "nbytes": nbytes, "sha256": digest, "of": of})
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return without_secrets(json.dumps({**call, "inputs": read, "time": now, "host": os.uname().nodename}, indent=1))
 
     def write(self, what: Mapping[str, Any], inputs: Sequence[tuple[str, Source]], jobs: int) -> None:
         """Set the record: the call, and its inputs, each with its role in the call."""
         self._call = {**self._how, **what}, inputs, jobs
         with suppress(AttributeError):
             del self.text
-
-
-def _record(call: Mapping[str, Any], inputs: Sequence[tuple[str, Source]], jobs: int) -> str:
-    files = [(name, source.packed or source) for name, source in inputs]
-    with step("digests of the inputs"):
-        digests = _digests([source for _, source in files if not source.is_forward], jobs)
-    read = []
-    for name, source in files:
-        # Of a stream nothing is left to be read for a digest.
-        nbytes, digest = source.passed if isinstance(source, StreamSource) else (source.nbytes, digests.pop(0))
-        of = "file" if source.inode is not None else "content"
-        read.append({"as": name, "file": source.name, "nbytes": nbytes, "sha256": digest, "of": of})
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    record = {**call, "inputs": read, "time": now, "host": os.uname().nodename}
-    return without_secrets(json.dumps(record, indent=1))
 
 
 def _digests(sources: Sequence[Source], jobs: int) -> list[str]:
@@ -96,33 +91,26 @@ def _digest(numbered: tuple[int, Source]) -> tuple[int, str]:
     return number, digest.hexdigest()
 
 
-def found(path: str, within: str | None) -> tuple[str, dict[str, Any] | None]:
-    """Return where the record of a file is, and the record: within it, or beside; None for no record."""
-    # A record beside that is older than its file may be of another content, and says so.
-    if within is not None:
-        return path, _parsed(within)
-    name = Note.beside(path)
+def found(path: str, within: str | None) -> dict[str, Any] | None:
+    """Return the record of a file, with the place where it is: within it, or beside; None for no record."""
+    where, text, is_older = path, within, False
     try:
-        with open(name, encoding="utf-8") as file:
-            record = _parsed(file.read())
-        if record is not None and os.stat(name).st_mtime_ns < os.stat(path).st_mtime_ns:
-            record["stale"] = True
-    except (OSError, UnicodeDecodeError):
-        return name, None
-    return name, record
-
-
-def _parsed(text: str) -> dict[str, Any] | None:
-    """Return what a record says; None if the text is none."""
-    try:
+        if text is None:
+            where = path + SUFFIX
+            with open(where, encoding="utf-8") as file:
+                text = file.read()
+            is_older = os.stat(where).st_mtime_ns < os.stat(path).st_mtime_ns
         record = json.loads(text)
-    except ValueError:
+    except (OSError, ValueError):
         return None
-    is_record = isinstance(record, dict) and "function" in record and isinstance(record.get("inputs"), list)
-    return record if is_record else None
+    if not isinstance(record, dict) or "function" not in record or not isinstance(record.get("inputs"), list):
+        return None
+    if is_older:  # than the file, which may have another content
+        record["stale"] = True
+    return {"where": where, **record}
 
 
-def lines(where: str, record: Mapping[str, Any]) -> Iterable[str]:
+def lines(record: Mapping[str, Any]) -> Iterable[str]:
     """Yield what a record says, in lines for people."""
     op = f" with {record['op']}" if record.get("op") else ""
     inputs = [each.get("file") for each in record["inputs"] if isinstance(each, dict)]
@@ -133,4 +121,4 @@ def lines(where: str, record: Mapping[str, Any]) -> Iterable[str]:
         yield escaped(f"by {shlex.join(map(str, record['argv']))}")
     elif "call" in record:
         yield escaped(f"by {record['call']}")
-    yield escaped(f"recorded in {where}{stale}")
+    yield escaped(f"recorded in {record['where']}{stale}")

@@ -20,8 +20,6 @@ from mpired.values import listed
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
     from mpired.collectives.call import Call
-    from mpired.collectives.plan import Plan
-    from mpired.collectives.run import Result
     from mpired.formats import RankFile
     from mpired.formats.rank import SkippedArray
     from mpired.packing import Packing, Transfer
@@ -30,7 +28,9 @@ if TYPE_CHECKING:  # a report of one command need not wait for the modules of al
 
 
 _SHOWN_NAMES = 3
+_LONGEST_TYPE = 60
 _SHOWN = 8  # results of a dry run, of perhaps thousands
+_SHOWN_ENTRIES = 8  # of a type map
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -107,43 +107,39 @@ def _plain(op: str) -> str:
     return ",".join(names.get(each, each) for each in op.split(","))
 
 
-def _names(datatype: Datatype) -> dict[str, str | None]:
-    """Return what an element is called in MPI and in NumPy."""
-    return {"datatype": str(datatype), "dtype": dtype_name(datatype)}
-
-
 def summarise_request(
-    call: str, windows: Sequence[str], origins: Sequence[object], done: Done, output: str | None = None
-) -> dict[str, Any]:
-    """Return the figures of a request by a function of MPI; `output` has the old elements, if they are returned."""
-    elements, names = zip(done.datatypes, done.entries, strict=True), tuple(map(str, windows))
-    return {
+    call: str, windows: Sequence[str], origins: Sequence[object], done: Done, output: str | None
+) -> tuple[dict[str, Any], str]:
+    """Return the figures of a request by a function of MPI, and its line; `output` has the old elements, if any."""
+    names, norigins = tuple(map(str, windows)), len(origins) - len(done.skipped)
+    buffers = [
+        {"datatype": str(datatype), "dtype": dtype_name(datatype), "count": count}  # the count of each origin
+        for datatype, count in zip(done.datatypes, done.entries, strict=True)
+    ]
+    nan, rules, left_out = _nan((done.op,), done.datatypes), done.op.rules.summary(), done.bad
+    figures = {
         "op": str(done.op),
-        "buffers": [{**_names(datatype), "count": count} for datatype, count in elements],  # the count of each origin
-        "origins": len(origins) - len(done.skipped),  # how many were applied
+        "buffers": buffers,
+        "origins": norigins,  # how many were applied
         "windows": names,
         "protocols": done.protocols,
         "skipped": done.skipped,
         "call": call,
         "output": output or (names[0] if len(names) == 1 else "in place"),
         "overflow": [each.details for each in done.overflow],
-        "bad": [each._asdict() for each in done.bad],
+        "bad": [each._asdict() for each in left_out],
         "inputs": list(map(str, origins)),
-        "nan": _nan((done.op,), done.datatypes),
-        "rules": done.op.rules.summary(),
+        "nan": nan,
+        "rules": rules,
     }
-
-
-def request_line(figures: Mapping[str, Any]) -> str:
-    """Return the figures of a request on one line."""
-    changed = zip(figures["windows"], figures["protocols"], strict=True)
+    changed = zip(names, done.protocols, strict=True)
     where = ", ".join(f"{name} ({protocol})" for name, protocol in changed if protocol) or "nothing to change"
-    bad = f" ({len(figures['bad'])} left out)" if figures["bad"] else ""
-    what = _elements(figures["buffers"], figures["nan"], figures["rules"])
-    return f"{_plain(figures['op'])} of {number(figures['origins'], 'origin')}{bad}, {what} -> {where}"
+    bad = f" ({len(left_out)} left out)" if left_out else ""
+    what = _elements(buffers, nan, rules)
+    return figures, f"{_plain(str(done.op))} of {number(norigins, 'origin')}{bad}, {what} -> {where}"
 
 
-def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
+def summarise(call: Call, warned: Sequence[MpiredWarning]) -> Summary:
     """Return the summary of a collective that is done, and has warned of this."""
     plans, files, elements = call.plans, call.combined, call.elements
     chosen = plans[0].ops
@@ -153,7 +149,8 @@ def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
         buffers=[
             {
                 "name": buffer.name,
-                **_names(buffer.datatype),
+                "datatype": str(buffer.datatype),
+                "dtype": dtype_name(buffer.datatype),
                 "count": plans[0].found if plans[0].has_unknown_length else buffer.count,
                 "stored": buffer.shortened,
                 "unpacked": stored_array(buffer).packed or None,
@@ -207,19 +204,13 @@ class PackSummary(NamedTuple):
 
     def line(self) -> str:
         """Return the summary on one line."""
-        records = f"{self.elements} x {beside(_short(self.datatype), self.dtype)}"
-        units = f"{self.units} x {beside(_short(self.unit), self.unit_dtype)}"
-        packs = self.call == "MPI_Pack"
-        what = f"packed {records}, {units}" if packs else f"unpacked {units}, {records}"
+        parts = []
+        for count, name, dtype in (self.elements, self.datatype, self.dtype), (self.units, self.unit, self.unit_dtype):
+            short = name if len(name) <= _LONGEST_TYPE else f"{name[:_LONGEST_TYPE]}..."
+            parts.append(f"{count} x {beside(short, dtype)}")
+        what = f"packed {', '.join(parts)}" if self.call == "MPI_Pack" else f"unpacked {', '.join(parts[::-1])}"
         kept = ", the bytes between kept" if self.kept else ""
         return f"{what}{kept} -> {_where(self.output)} ({self.format})"
-
-
-_LONGEST_TYPE = 60
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_TYPE else f"{text[:_LONGEST_TYPE]}..."
 
 
 def summarise_packing(plan: Transfer) -> PackSummary:
@@ -238,9 +229,6 @@ def summarise_packing(plan: Transfer) -> PackSummary:
         kept=plan.target is not None,
         inputs=tuple(source.name for source in plan.sources),
     )
-
-
-_SHOWN_ENTRIES = 8
 
 
 def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict[str, Any]:
@@ -272,28 +260,24 @@ def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict
     }
 
 
-def _label(buffer: Array) -> str:
-    """Return what the elements of a buffer are, in words: a structure of a file by its fields."""
-    form = buffer.form
-    if buffer.datatype.group in TIMES and not buffer.columns:
-        return beside(f"{buffer.datatype}", dtype_name(buffer.datatype))
-    if buffer.datatype.group is not Group.DERIVED or form is None:
-        return buffer.datatype.label
-    fields = ((name, form[name]) for name in form.names or ())
-    return f"structures of {', '.join(f'{name} ({field})' for name, field in fields)}"
-
-
 _LEFT_OUT = "`mpired reduce --nulls ignore` leaves nulls out"
 
 
-def _use_of(buffer: Array) -> str | None:
-    """Return what can be done with a buffer, None if that is what can be done with any number or pair."""
+def _label_and_use(buffer: Array) -> tuple[str, str | None]:
+    """Return what elements are, in words, and what takes them; None if all that takes numbers or pairs does."""
+    form, datatype, takers = buffer.form, buffer.datatype, None
+    label, group = datatype.label, datatype.group
+    if group in TIMES:
+        label = label if buffer.columns else beside(f"{datatype}", dtype_name(datatype))
+        takers = f"{_takers(group)} take it"
+    elif group is Group.DERIVED:
+        takers = "user-defined ops take it"
+        if form is not None:  # a structure of a file, by its fields
+            fields = ", ".join(f"{name} ({form[name]})" for name in form.names or ())
+            label = f"structures of {fields}"
     if buffer.nulls:
-        takes = buffer.datatype.group is not Group.DERIVED
-        return _LEFT_OUT if takes else "no op takes nulls, fill or filter them first"
-    if buffer.datatype.group is Group.DERIVED:
-        return "user-defined ops take it"
-    return f"{_takers(buffer.datatype.group)} take it" if buffer.datatype.group in TIMES else None
+        return label, _LEFT_OUT if group is not Group.DERIVED else "no op takes nulls, fill or filter them first"
+    return label, takers
 
 
 def _use_of_other(other: SkippedArray, file: RankFile) -> str:
@@ -322,7 +306,7 @@ def describe_file(file: RankFile) -> dict[str, Any]:
         "file": file.source.name,
         "format": file.format,
         "nbytes": sum(source.nbytes for source in file.sources),
-        "buffers": [_described(buffer, _label(buffer), _use_of(buffer)) for buffer in file.buffers],
+        "buffers": [_described(buffer, *_label_and_use(buffer)) for buffer in file.buffers],
         "other_columns": [_described(other, other.label or other.type, use) for other, use in others],
         "obstacle": file.obstacle or None,
     }
@@ -330,26 +314,16 @@ def describe_file(file: RankFile) -> dict[str, Any]:
 
 def _described(each: Array | SkippedArray, label: str, use: str | None) -> dict[str, Any]:
     """Return the description of an array, in the order of the JSON."""
-    datatype, stored = {"type": getattr(each, "type", None)}, {}
     if isinstance(each, Array):
-        datatype = _names(each.datatype)
-        stored = {
-            "order": None if each.shape is None else "Fortran" if each.fortran_order else "C",
-            "datarep": each.datarep,
-            "byte_order": {"<": "little", ">": "big", "=": None}[each.byte_order],
-        }
-    shape = None if each.shape is None else list(each.shape)
+        datatype = {"datatype": str(each.datatype), "dtype": dtype_name(each.datatype)}
+        order = None if each.shape is None else "Fortran" if each.fortran_order else "C"
+        byte_order = {"<": "little", ">": "big", "=": None}[each.byte_order]
+        stored = {"order": order, "datarep": each.datarep, "byte_order": byte_order}
+    else:
+        datatype, stored = {"type": each.type}, {}
     meta = {"nulls": each.nulls, "unit": each.unit or None, "storage": each.storage or None}
-    return {
-        "name": each.name,
-        **datatype,
-        "count": each.count,
-        "shape": shape,
-        **stored,
-        **meta,
-        "label": label,
-        "use": use,
-    }
+    count, shape = each.count, None if each.shape is None else list(each.shape)
+    return {"name": each.name, **datatype, "count": count, "shape": shape, **stored, **meta, "label": label, "use": use}
 
 
 class Written(NamedTuple):
@@ -359,12 +333,6 @@ class Written(NamedTuple):
     format: str
     nbytes: int | None  # None if they are not known
     exact: bool  # whether the bytes are certain
-
-    @property
-    def text(self) -> str:
-        """The file, its format and its size, on a line."""
-        size = "" if self.nbytes is None else f", {'' if self.exact else 'about '}{amount(self.nbytes)}"
-        return f"{_where(self.path)} ({self.format}){size}"
 
 
 class Description(NamedTuple):
@@ -395,15 +363,13 @@ class Description(NamedTuple):
                 f"about {amount(work['memory'])} of memory in all, {files}",
             ]
         lines += [f"already applied, left out: {name}" for name in self.skipped[:_SHOWN]]
-        lines += [f"writes {each.text}" for each in self.written[:_SHOWN]]
+        for each in self.written[:_SHOWN]:
+            size = "" if each.nbytes is None else f", {'' if each.exact else 'about '}{amount(each.nbytes)}"
+            lines.append(f"writes {_where(each.path)} ({each.format}){size}")
         if len(self.written) > _SHOWN:
             rest = self.written[_SHOWN:]
             lines.append(f"writes {len(rest)} more files, {amount(sum(each.nbytes or 0 for each in rest))}")
         return lines
-
-    def details(self) -> dict[str, Any]:
-        """Return the same for JSON."""
-        return {"dry_run": True, **self._asdict(), "written": [each._asdict() for each in self.written]}
 
 
 def amount(nbytes: int) -> str:
@@ -419,16 +385,22 @@ def describe_call(call: Call) -> Description:
     """Return what a collective would do."""
     from mpired.provenance import SUFFIX  # noqa: PLC0415 - for a dry run only
 
-    plans, files = call.plans, call.combined
+    plans = call.plans
     blocks = zip(plans[0].block_counts, (ranks[0] for ranks in plans[0].buffers), strict=True)
+    written = []
+    for plan, results in zip(plans, call.results_by_plan, strict=True):
+        for each in results:  # the bytes only if they are known: not of streams, nor compressed
+            nbytes, exact = (None, False) if plan.has_unknown_length else each.nbytes(plan)
+            exact = exact and codecs.by_suffix(each.path) is None
+            written.append(Written(each.path, each.format, nbytes, exact=exact))
+    written += [Written(path, SUFFIX[1:], None, exact=False) for path in call.beside]
     return Description(
         call=call.request.collective.function,
         op=",".join(map(str, plans[0].ops)),
         buffers=[{"name": each.name, "datatype": str(each.datatype), "count": each.count} for each in call.elements],
-        nranks=len(files),
+        nranks=len(call.combined),
         nbytes=sum(plan.nbytes for plan in plans),
-        written=[_written(each, plan) for plan, own in zip(plans, call.results_by_plan, strict=True) for each in own]
-        + [Written(path, SUFFIX[1:], None, exact=False) for path in call.beside],
+        written=written,
         work={
             "segments": sum(len(plan.segments) for plan in plans),
             "workers": max(plan.jobs for plan in plans),
@@ -438,14 +410,6 @@ def describe_call(call: Call) -> Description:
             "spread": "ranks" if plans[0].lines else "elements",
         },
     )
-
-
-def _written(result: Result, plan: Plan) -> Written:
-    """Return the description of a result; its bytes only if they are known: not of streams, nor compressed."""
-    if plan.has_unknown_length:
-        return Written(result.path, result.format, None, exact=False)
-    nbytes, exact = result.nbytes(plan)
-    return Written(result.path, result.format, nbytes, exact=exact and codecs.by_suffix(result.path) is None)
 
 
 def describe_packing(plan: Packing) -> Description:
@@ -463,7 +427,7 @@ def describe_packing(plan: Packing) -> Description:
     )
 
 
-def describe_request(call: str, planned: WindowsWork, fetched: Written | None = None) -> Description:
+def describe_request(call: str, planned: WindowsWork, fetched: Written | None) -> Description:
     """Return what a request would do to its windows; `fetched` takes the old elements."""
     request, done = planned.request, planned.done()
     norigins = len(request.origins) - len(done.skipped)

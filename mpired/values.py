@@ -99,11 +99,7 @@ def _engine(value: Any) -> Any:
     return value if takes else _word(_ENGINES, value)
 
 
-def _parsed_integer(text: str) -> int:
-    return int(_match(r"\s*[-+]?\d{1,4300}\s*", text, "is not an integer; write one such as 12")[0])
-
-
-def _integer(value: Any, least: int | None, below: int | None) -> int:
+def _integer(value: Any, least: int | None = None, below: int | None = None) -> int:
     try:
         number = operator.index(value)
     except TypeError:
@@ -161,25 +157,21 @@ def _numbers(value: Any) -> tuple[float, ...]:
     return numbers
 
 
-def _parsed_names(text: str) -> tuple[str, ...]:
-    """Return names; one in double quotes may have commas, and quotes that are doubled (CSV)."""
+def _names(value: Any) -> tuple[str, ...]:
+    """Return names; in a text, one in double quotes may have commas, and quotes that are doubled (CSV)."""
+    if not isinstance(value, str):
+        if not all(isinstance(name, str) for name in value):
+            raise ValueError(f"{value!r} are not names")
+        return tuple(value)
     import csv  # noqa: PLC0415 - of few commands
 
     try:
-        names = next(csv.reader([text], strict=True)) if '"' in text else text.split(",")
+        names = next(csv.reader([value], strict=True)) if '"' in value else value.split(",")
     except csv.Error:
-        raise ValueError(f"{text!r} has a quote that does not end; write '\"a,b\",c' for a,b and c") from None
-    if not all(names) and '""' not in text:
-        raise ValueError(f"{text!r} has an empty name; write '\"\"' for one")
+        raise ValueError(f"{value!r} has a quote that does not end; write '\"a,b\",c' for a,b and c") from None
+    if not all(names) and '""' not in value:
+        raise ValueError(f"{value!r} has an empty name; write '\"\"' for one")
     return tuple(names)
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return _parsed_names(value)
-    if not all(isinstance(name, str) for name in value):
-        raise ValueError(f"{value!r} are not names")
-    return tuple(value)
 
 
 def _parsed_counts(text: str, refusal: str = "are not counts; write 3,0,5") -> tuple[int, ...]:
@@ -187,25 +179,21 @@ def _parsed_counts(text: str, refusal: str = "are not counts; write 3,0,5") -> t
     return tuple(map(int, text.split(",")))
 
 
-def _parsed_rank_numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers and those of the ranges, in the order given."""
+def _rank_numbers(value: Any) -> tuple[int, ...]:
+    """Return numbers, of a text with those of its ranges, in the order given."""
+    if not isinstance(value, str):
+        refusal = "are not numbers of ranks; give a string such as '0-511', or a range"
+        return tuple(map(_count, _instance(value, Iterable, refusal)))
     numbers: list[int] = []
-    for part in text.split(","):
+    for part in value.split(","):
         match = re.fullmatch(r"\s*(\d{1,18})(?:-(\d{1,18}))?\s*", part, re.ASCII)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if last < first:
-            raise ValueError(f"{text!r} are not numbers of ranks; write 0-511, or 0-10,20")
+            raise ValueError(f"{value!r} are not numbers of ranks; write 0-511, or 0-10,20")
         if len(numbers) + last - first >= _MOST_RANKS:
-            raise ValueError(f"{text!r} are more than {_MOST_RANKS} ranks")
+            raise ValueError(f"{value!r} are more than {_MOST_RANKS} ranks")
         numbers += range(first, last + 1)
     return tuple(numbers)
-
-
-def _rank_numbers(value: Any) -> tuple[int, ...]:
-    if isinstance(value, str):
-        return _parsed_rank_numbers(value)
-    values = _instance(value, Iterable, "are not numbers of ranks; give a string such as '0-511', or a range")
-    return tuple(map(_count, values))
 
 
 def _regex(value: Any) -> str:
@@ -218,13 +206,11 @@ def _regex(value: Any) -> str:
     return str(value)
 
 
-def _parsed_creation(text: str) -> Any:
-    return text == LIKE or _parsed_counts(text, "is not a count or shape; write 100, or 3,4, or nothing")
-
-
 def _creation(value: Any) -> bool | tuple[int, ...] | None:
     """Return a shape, or True; None for False."""
-    value = _parsed_creation(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        refusal = "is not a count or shape; write 100, or 3,4, or nothing"
+        value = value == LIKE or _parsed_counts(value, refusal)
     if isinstance(value, bool):
         return value or None
     try:
@@ -236,6 +222,18 @@ def _creation(value: Any) -> bool | tuple[int, ...] | None:
     return shape
 
 
+def _index(value: Any) -> str:
+    """Return an index as on the command line; in Python it may be the object in brackets behind an array."""
+    if isinstance(value, str):
+        return value
+    texts = []
+    for part in value if isinstance(value, tuple | list) else [value]:
+        steps = [] if getattr(part, "step", None) is None else [part.step]
+        bounds = [part.start, part.stop, *steps] if isinstance(part, slice) else [part]
+        texts.append(":".join("" if bound is None else str(_integer(bound)) for bound in bounds))
+    return ",".join(texts)
+
+
 def _ranks(value: Any) -> tuple[Any, ...]:
     if isinstance(value, str | bytes | os.PathLike):
         raise TypeError("is one path; give a list of paths, one a rank")
@@ -243,6 +241,10 @@ def _ranks(value: Any) -> tuple[Any, ...]:
 
 
 FLAG = Kind("", "bool", partial(_instance, types=bool, refusal="is neither true nor false"))
+TEXT = Kind("TEXT", check=_text)
+FILE = Kind("FILE", "PathLike", _path, offers="file")
+PATH = FILE._replace(metavar="PATH")
+INDEX = Kind("INDEX", "Index", _index)
 TYPE = Kind("TYPE", "DatatypeLike", _datatype, offers="datatype")
 FORMAT = Kind("FORMAT", check=_text, offers="format")  # checked where the table of formats is
 INPUT_FORMAT = Kind("FORMAT", check=_text, offers="input format")
@@ -252,22 +254,12 @@ NUMBER = Kind("VALUE", "float", _number, _parsed_number)
 AMOUNT = Kind("X", "float", _amount, _parsed_number)
 NUMBERS = Kind("NUMBER,...", "Sequence[float]", _numbers, lambda text: tuple(map(_parsed_number, text.split(","))))
 COUNTS = Kind("N,...", "Sequence[int]", partial(_each, check=_count, noun="count"), _parsed_counts)
-RANK_NUMBERS = Kind("N-M,...", "str | Sequence[int]", _rank_numbers, _parsed_rank_numbers)
+RANK_NUMBERS = Kind("N-M,...", "str | Sequence[int]", _rank_numbers, _rank_numbers)
 REGEX = Kind("REGEX", check=_regex)
-CREATION = Kind("[COUNT|SHAPE]", "bool | str | int | Sequence[int]", _creation, _parsed_creation, "file")
+CREATION = Kind("[COUNT|SHAPE]", "bool | str | int | Sequence[int]", _creation, _creation, "file")
 _COMMA = ("NAME", "Quote a name with a comma: '\"a,b\",c'.")
-NAMES = Kind("NAME,...", "str | Sequence[str]", _names, _parsed_names, "column", _COMMA)
+NAMES = Kind("NAME,...", "str | Sequence[str]", _names, _names, "column", _COMMA)
 RANKS = Kind("RANK...", "Several[Rank]", _ranks, offers="file")  # on the command line an option for each
-
-
-def texts(metavar: str) -> Kind:
-    """Return the kind of strings."""
-    return Kind(metavar, check=_text)
-
-
-def paths(metavar: str = "FILE", offers: str = "file") -> Kind:
-    """Return the kind of paths."""
-    return Kind(metavar, "PathLike", _path, offers=offers)
 
 
 def words(*allowed: str) -> Kind:
@@ -275,14 +267,11 @@ def words(*allowed: str) -> Kind:
     return Kind("", check=partial(_word, allowed), words=allowed)
 
 
-def ops(use: str, *allowed: str) -> Kind:
-    """Return the kind of ops for a family of calls, or of a few ops."""
-    return Kind("OP", offers="op", use=use, names=allowed)
-
-
 def integers(metavar: str = "N", *, least: int | None = None, below: int | None = None) -> Kind:
     """Return the kind of integers with these limits."""
-    return Kind(metavar, "int", partial(_integer, least=least, below=below), _parsed_integer)
+    pattern, refusal = r"\s*[-+]?\d{1,4300}\s*", "is not an integer; write one such as 12"
+    check = partial(_integer, least=least, below=below)
+    return Kind(metavar, "int", check, lambda text: int(_match(pattern, text, refusal)[0]))
 
 
 def sizes(*, least: int, below: int | None = None) -> Kind:
@@ -310,17 +299,16 @@ def parsed_index(name: str, text: str, shape: tuple[int, ...]) -> list[int | sli
         raise UsageError(subject, f"has {len(parts)} indices, but the elements have shape {shape}")
     place = parts.index("...") if "..." in parts else len(parts)
     parts[place : place + 1] = [":"] * (len(shape) - given)
-    return [_parsed_part(subject, part, axis, dim) for axis, (part, dim) in enumerate(zip(parts, shape, strict=True))]
-
-
-def _parsed_part(subject: str, part: str, axis: int, dim: int) -> int | slice:
-    match = _PART.fullmatch(part)
-    bounds = [] if match is None else [None if each is None else int(each) for each in match.groups()[1:]]
-    if match is None or bounds[2] == 0:
-        raise UsageError(subject, f"{part!r} is not an index; write a number, START:STOP or START:STOP:STEP")
-    if match["at"] is None:
-        return slice(*bounds)
-    at = int(match["at"])
-    if not -dim <= at < dim:
-        raise RangeError(subject, f"index {at} is out of bounds for axis {axis} with {dim} elements")
-    return at % dim
+    index: list[int | slice] = []
+    for axis, (part, dim) in enumerate(zip(parts, shape, strict=True)):
+        match = _PART.fullmatch(part)
+        bounds = [None if each is None else int(each) for each in match.groups()[1:]] if match else []
+        if match is None or bounds[2] == 0:
+            raise UsageError(subject, f"{part!r} is not an index; write a number, START:STOP or START:STOP:STEP")
+        if match["at"] is None:
+            index.append(slice(*bounds))
+        elif -dim <= (at := int(match["at"])) < dim:
+            index.append(at % dim)
+        else:
+            raise RangeError(subject, f"index {at} is out of bounds for axis {axis} with {dim} elements")
+    return index

@@ -3,7 +3,6 @@
 import sys
 
 import mpired.__main__
-from mpired import progress
 from mpired.collectives import fold, plan
 
 SIZES = {
@@ -24,6 +23,6 @@ def make_all_large() -> None:
 if __name__ == "__main__":
     make_all_large()
     fold.__dict__["_SENT_BYTES"] = 1 << 16  # of workers, too
-    progress.__dict__["PERIOD"] = 0
+    fold.__dict__["PERIOD"] = 0
     sys.argv[0] = "mpired"
     mpired.__main__.run()

@@ -258,7 +258,7 @@ def test_the_api_does_not_import_click(npy_ranks):
 
 # What few commands need, and the milliseconds of processor time that it would add to the start of each.
 LATE = {
-    "mpired.cli.offers": 0.9, "mpired.collectives.indices": 0.6,
+    "mpired.collectives.indices": 0.6,
     "mpired.datatypes.derived": 4, "mpired.datatypes.external32": 0.2, "mpired.datatypes.text.definitions": 6,
     "mpired.datatypes.text.parse": 5, "mpired.datatypes.typemap.memory": 4, "mpired.datatypes.typemap.picture": 3,
     "mpired.datatypes.typemap.typemap": 3, "mpired.engines.mpi": 3, "mpired.engines.probe": 2,
@@ -293,9 +293,7 @@ def late_imports(module):
 
 def test_what_is_imported_within_functions_is_worth_it():
     found = {name for module in MODULES if module not in STARTS for name in late_imports(module)}
-    assert found - AT_USE - OPTIONAL == {
-        name for name in LATE if name not in {"mpired.engines.mpi", "click.shell_completion"}
-    }
+    assert found - AT_USE - OPTIONAL == {*LATE} - {"mpired.engines.mpi"}
     assert found >= OPTIONAL | AT_USE
 
 

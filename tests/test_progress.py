@@ -37,7 +37,7 @@ class Bar:
 @pytest.fixture
 def ranks(tmp_path: Path, monkeypatch, cut_into) -> list[str]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mpired.progress.PERIOD", 0)
+    monkeypatch.setattr("mpired.collectives.fold.PERIOD", 0)
     for rank in range(2):
         np.save(f"r{rank}.npy", np.arange(1_500_000 // 8, dtype="f8"))
     return ["r0.npy", "r1.npy"]

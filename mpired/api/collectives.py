@@ -11,7 +11,7 @@ from mpired.api.outcome import as_arrays
 from mpired.api.signatures import with_options
 from mpired.collectives.call import plan_call, plan_fold
 from mpired.collectives.request import Request, read_request
-from mpired.collectives.results import GroupPlan, group_plans, model_of
+from mpired.collectives.results import group_plans, model_of
 from mpired.collectives.run import folded
 from mpired.collectives.table import COLLECTIVES
 from mpired.context import Context
@@ -105,22 +105,19 @@ def _call(
 
 
 def _results(request: Request, context: Context) -> list[list[Any]]:
-    """Return the arrays of each group that gets results, by rank."""
-    return [_arrays(group_plan, request, context) for group_plan in group_plans(request)]
-
-
-def _arrays(group_plan: GroupPlan, request: Request, context: Context) -> list[Any]:
-    """Return what each rank of a group gets, None for a rank that gets nothing, a dict by op for a list of ops."""
-    arrays: list[Any] = [None] * group_plan.nranks
-    plan = plan_fold(group_plan, (), request)
-    shares = [receiver.share for receiver in group_plan.receivers]
-    with folded(plan, shares, None, context) as results:
-        for receiver, share, buffers in zip(group_plan.receivers, shares, results, strict=True):
-            result: Any = as_arrays(buffers, model_of(group_plan, receiver, request))
-            if request.by_op:
-                result = (arrays[share.rank] or {}) | {labels(request.ops)[share.fields[0].op]: result}
-            arrays[share.rank] = result
-    return arrays
+    """Return what each rank of each group gets: None for nothing, and for a list of ops a dict by their names."""
+    groups = []
+    for group_plan in group_plans(request):
+        arrays: list[Any] = [None] * group_plan.nranks
+        shares = [receiver.share for receiver in group_plan.receivers]
+        with folded(plan_fold(group_plan, (), request), shares, None, context) as results:
+            for receiver, share, buffers in zip(group_plan.receivers, shares, results, strict=True):
+                result: Any = as_arrays(buffers, model_of(group_plan, receiver, request))
+                if request.by_op:
+                    result = (arrays[share.rank] or {}) | {labels(request.ops)[share.fields[0].op]: result}
+                arrays[share.rank] = result
+        groups.append(arrays)
+    return groups
 
 
 @with_options(*COLLECTIVES["allreduce"].options, "progress")

@@ -50,18 +50,16 @@ class _Block(AbstractContextManager[Mpi]):
         self._mpi = joined()
         if self._mpi.is_worker:
             self._mpi.serve()
-            self._leave(sys._getframe(1))  # noqa: SLF001 - there is no other way to skip a block
+            # Let the block end before its first instruction: a context manager can only let an exception do that.
+            frame = sys._getframe(1)  # noqa: SLF001 - there is no other way to skip a block
+
+            def leave(*_: object) -> None:
+                raise _LeftError
+
+            self._before = sys.gettrace(), frame, frame.f_trace, frame.f_trace_opcodes
+            frame.f_trace, frame.f_trace_opcodes = leave, True
+            sys.settrace(lambda *_: None)
         return self._mpi
-
-    def _leave(self, frame: FrameType) -> None:
-        """Let the block end before its first instruction: a context manager can only let an exception do that."""
-
-        def leave(*_: object) -> None:
-            raise _LeftError
-
-        self._before = sys.gettrace(), frame, frame.f_trace, frame.f_trace_opcodes
-        frame.f_trace, frame.f_trace_opcodes = leave, True
-        sys.settrace(lambda *_: None)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -52,7 +52,6 @@ def _with_options(group: Group, function: _F) -> _F:
         written.append(made)
     taken = {each.name: "" for each in own if each.name != "self" and each.kind is not each.VAR_POSITIONAL}
     taken |= {name: row.flags or "" for name, row in table.items()}
-
     keys = tuple(key for key in group if keyword(key) in table)
 
     @functools.wraps(function)
@@ -63,16 +62,19 @@ def _with_options(group: Group, function: _F) -> _F:
                 called = function.__qualname__.removesuffix(".__init__")
                 raise TypeError(f"{called}() has no keyword {name!r}; {_suggestion(name, taken)}")
             given[name] = _signed(value)
-        options = {**getattr(arguments[0], "_options", {}), **given} if "self" in parameters else given
+        record: dict[str, Any] = {}
+        if given.get("provenance"):
+            keywords = {name: repr(value) for name, value in given.items()}
+            record = {"call": f"mpired.{function.__qualname__}", "keywords": keywords}
         with interrupts.Held() as end, log_steps():
             try:
-                show = given.get("progress")
-                context = Context.of(options, progress=no_progress if show is None else shown_by(show))
-                if given.get("provenance"):
-                    keywords = {name: repr(value) for name, value in given.items()}
-                    context = context._replace(record={"call": f"mpired.{function.__qualname__}", "keywords": keywords})
-                given |= checked(keys, options) | ({"context": context} if "context" in parameters else {})
-                given.pop("progress", None)
+                # A window has options of all its calls.
+                options = {**getattr(arguments[0], "_options", {}), **given} if "self" in parameters else given
+                given |= checked(keys, options)
+                show = given.pop("progress", None)
+                if "context" in parameters:
+                    progress = no_progress if show is None else shown_by(show)
+                    given["context"] = Context.of(given, progress=progress, record=record)
                 found = function(*_signed(arguments), **given)
             except (MpiredError, OSError) as error:  # the caller's mistake: our frames do not help
                 raise error.with_traceback(None)  # noqa: B904 - as it is
@@ -90,7 +92,12 @@ def _documented(text: str, table: Mapping[str, Option]) -> str:
     head, *sections = re.split(r"\n\n(?=\w+\n---)", text)
     titles = [section.partition("\n")[0] for section in sections]
     if "Parameters" in titles:
-        sections[0] = "\n".join([sections[0], *map(_paragraph, table, table.values())])
+        for name, row in table.items():
+            words = f" One of {', '.join(map(repr, row.kind.words))}." if row.kind.words else ""
+            default = "" if row.default is None else f", default {row.default!r}"
+            flag = f" ({row.long_flags[0]})" if row.flags else ""
+            body = textwrap.indent(textwrap.fill(f"{row.help}{words}{flag}", 96), "    ")
+            sections[0] += f"\n{name}{default}\n{body}"
         if "Raises" not in titles:
             sections.insert(2 if "Returns" in titles else 1, _RAISES)
     return "\n\n".join([head, *sections])
@@ -116,11 +123,3 @@ def _suggestion(word: str, taken: Mapping[str, str]) -> str:
     close = [name for name, flags in taken.items() if flag in flags.split()]
     close = close or difflib.get_close_matches(word, taken, n=2)
     return f"did you mean {' or '.join(map(repr, close))}?" if close else f"the keywords are {', '.join(taken)}"
-
-
-def _paragraph(name: str, row: Option) -> str:
-    words = f" One of {', '.join(map(repr, row.kind.words))}." if row.kind.words else ""
-    default = "" if row.default is None else f", default {row.default!r}"
-    flag = f" ({row.long_flags[0]})" if row.flags else ""
-    body = textwrap.fill(f"{row.help}{words}{flag}", 96)
-    return f"{name}{default}\n{textwrap.indent(body, '    ')}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import itertools
+import io
 import os
 import signal
 import sys
@@ -15,13 +15,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mpired import __version__
 from mpired.cli import signals
-from mpired.cli.messages import Failure, buffer_streams, from_environment, in_flags, say, tell, tell_failure, wanted
+from mpired.cli.messages import Failure, from_environment, in_flags, say, tell, tell_failure, wanted
 from mpired.errors import (
     LONGEST_REASON,
     MpiredError,
@@ -35,12 +35,10 @@ from mpired.errors import (
 from mpired.files import calls
 from mpired.files.urls import signed
 from mpired.log import notices_to
-from mpired.options import FLAGS
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_SHORT_FLAG = 4  # characters: -nan may be a value, and -op several options of a letter
 _COLLECTIVES, _RECORDS = "Combine files", "Files of records"
 _WINDOWS = "Update a file in place"
 # Imported when called, so that --help does not wait for NumPy.
@@ -186,20 +184,21 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
     """Run the command, and return its exit status; everything that was printed is written."""
     # `came` gets the signals that come before there are handlers.
     signals.state.came = () if came is None else came
-    _fill_closed_descriptors()
-    buffer_streams()
+    _prepare_streams()
     words = sys.argv[1:] if arguments is None else arguments
     try:
         words = [*map(signed, words)]
-        with signals.kept_apart(), notices_to(lambda paths, text: say(f"{paths[0]}: {text}")):
+        with notices_to(lambda paths, text: say(f"{paths[0]}: {text}")):
             status = _run(words)
-        _flush(sys.stdout)
+        click.echo(nl=False)  # flushes
     except signals.Interrupted as interrupted:
         # The other signals are sent by programs, or when there is no terminal: in JSON only.
         (number,), want, reason = interrupted.args, wanted(cli, words), f"interrupted; {signals.state.left}"
         failure = Failure(type(interrupted).__name__, MpiredError.mpi_class, _KILLED + number, "", reason)
         tell_failure(failure, (), want, in_words=number == signal.SIGINT and not want.quiet)
-        signals.die_of(number)
+        signal.signal(number, signal.SIG_DFL)  # so that a shell sees the true cause
+        os.kill(os.getpid(), number)
+        status = _KILLED + number  # reached only where the signal is blocked
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is quiet
         status = _READER_GONE
@@ -211,9 +210,9 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
         reason, status = not_loaded(error)
         status = _failed(Failure(type(error).__name__, WorkerError.mpi_class, status, "", in_flags(reason)), words)
     tell(None)  # of a command without a summary
-    for stream in (sys.stdout, sys.stderr):
+    for err in (False, True):
         with contextlib.suppress(OSError):  # reported above, or it cannot be written
-            _flush(stream)
+            click.echo(nl=False, err=err)
     return status
 
 
@@ -235,10 +234,6 @@ def _run(words: Sequence[str]) -> int:
 
             line = split_arg_string(os.environ.get("COMP_WORDS", ""))
             return shell_complete(cli, {"obj": tuple(line)}, "mpired", COMPLETION, instruction)
-        before = itertools.takewhile(lambda word: word != "--", words)
-        for word in (word for word in before if word.startswith("-") and len(word) > _SHORT_FLAG):
-            if f"-{word}" in FLAGS.values():  # click would take -output for -o utput
-                raise UsageError(word, f"is an option with one dash; write -{word}")
         with cli.make_context("mpired", list(words), obj=tuple(words)) as context:
             cli.invoke(context)
     except click.exceptions.Exit as done:
@@ -256,18 +251,27 @@ def _run(words: Sequence[str]) -> int:
         text = shortened(without_secrets(text), LONGEST_REASON)
         failure = Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
         return _failed(failure, words, f"see `{command} --help`")
+    except Exception:
+        if signals.state.interruption is not None:  # of which an import of a library has made another error
+            raise signals.state.interruption from None
+        raise
     return 0
 
 
-def _flush(stream: TextIO | None) -> None:
-    if stream is not None:
-        stream.flush()
-
-
-def _fill_closed_descriptors() -> None:
-    """Open /dev/null where a standard stream is closed, so that no file of ours gets its number."""
-    for fd in (0, 1, 2):
+def _prepare_streams() -> None:
+    """Let the standard streams write all that they are given, and have their descriptors even where they are closed."""
+    for fd in (0, 1, 2):  # so that no file of ours gets the number
         try:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+    # With PYTHONUNBUFFERED, or `python -u`, Python writes a string by one write(2), and loses the rest of a short one.
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        raw = getattr(stream, "buffer", None)
+        if isinstance(stream, io.TextIOWrapper) and isinstance(raw, io.RawIOBase):
+            encoding, errors = stream.encoding, stream.errors
+            stream.detach()  # else its end would close the descriptor
+            buffered = io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=True)
+            setattr(sys, name, buffered)
+            setattr(sys, f"__{name}__", buffered)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,34 +25,13 @@ from mpired.report import describe_call, summarise
 _AFTER = (OverflowWarning, InputWarning, MaskedWarning, OrderWarning)  # the summary
 
 
-class _Grouped(params.Command):
-    """A command whose `--group-b` takes all words up to the next option: `--group-b r0.npy r1.npy -o out`."""
-
-    def spelled(self, words: list[str], ctx: click.Context) -> Iterator[str]:
-        """Yield each word of the group as an option of its own."""
-        inside = False
-        for word, after in itertools.pairwise([*words, "--"]):
-            begins = word == "--group-b"
-            if begins and _is_option(after) and not ctx.resilient_parsing:
-                raise click.BadOptionUsage("--group-b", "--group-b needs the ranks of the group", ctx)
-            inside = begins or (inside and not _is_option(word))
-            if not begins:
-                yield f"--group-b={word}" if inside else word
-
-
-def _is_option(word: str) -> bool:
-    return word.startswith("-") and word != "-"
-
-
 def _command(function: Callable[[], None]) -> Callable[[], click.Command]:
     """Make the command of a collective, with the name and the help of a function."""
     name = function.__name__.replace("_", "-")
     row = COLLECTIVES[name]
 
     @params.command(
-        *("op", "output" if row.to_root else "output@ranks", *row.options, "rank_numbers", *REPORT),
-        cls=_Grouped,
-        ranks="RANK...",
+        *("op", "output" if row.to_root else "output@ranks", *row.options, "rank_numbers", *REPORT), ranks="RANK..."
     )
     @functools.wraps(function)
     def run(*, ranks: tuple[str, ...], op: str, output: str | None, **options: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -59,15 +58,15 @@ def info(*, files: tuple[str, ...], **options: Any) -> None:
 
 
 def _described(word: RankWord, inputs: Options, context: Context) -> dict[str, Any]:
+    """Return the contents of a file, the keys of `--once` that it remembers, and the record of its origin."""
+
+    def look(file: RankFile, _context: Context) -> tuple[dict[str, Any], str | None]:
+        again = not file.obstacle and not file.source.is_forward  # else it cannot be read once more
+        return describe_file(file), format_named(file.format).note(file.source) if again else None
+
     # The files' directories have been looked at, each once.
-    described, note = repeated(partial(queries.look, word, inputs), _with_note, (), context)
+    described, note = repeated(partial(queries.look, word, inputs), look, (), context)
     path = next(paths([word]), "")
-    where, record = (path, None) if is_stream(path) else provenance.found(path, note)
-    return described | {"once_keys": _once_keys(path), "provenance": record and {"where": where, **record}}
-
-
-def _once_keys(path: str) -> dict[str, Any]:
-    """Return what a file remembers of `--once`: how many keys, the last ones, and why these cannot be read."""
     with of_file(path) as keys:
         try:
             entries, obstacle = keys.last(_SHOWN_KEYS), None
@@ -75,19 +74,15 @@ def _once_keys(path: str) -> dict[str, Any]:
             entries, obstacle = [], in_flags(error.reason if isinstance(error, MpiredError) else str(error))
         dates = [time.strftime(_DATE, time.gmtime(each.seconds)) if each.seconds else None for each in entries]
         last = [{"key": each.text or each.key.hex(), "date": date} for each, date in zip(entries, dates, strict=True)]
-        return {"count": keys.count, "last": last, "obstacle": obstacle}
-
-
-def _with_note(file: RankFile, _context: Context) -> tuple[dict[str, Any], str | None]:
-    """Return the contents of a file, and the record of its origin, if the file can be read once more."""
-    again = not file.obstacle and not file.source.is_forward
-    return describe_file(file), format_named(file.format).note(file.source) if again else None
+        once_keys = {"count": keys.count, "last": last, "obstacle": obstacle}
+    record = None if is_stream(path) else provenance.found(path, note)
+    return described | {"once_keys": once_keys, "provenance": record}
 
 
 def _lines(file: dict[str, Any]) -> list[str]:
     lines = lines_of(file)
     if (record := file["provenance"]) is not None:
-        lines += [f"  {line}" for line in provenance.lines(record["where"], record)]
+        lines += [f"  {line}" for line in provenance.lines(record)]
     if (keys := file["once_keys"])["count"]:
         more = ", ..." if keys["count"] > len(keys["last"]) else ""
         last = ", ".join(escaped(each["key"]) for each in keys["last"])
@@ -104,27 +99,20 @@ def lines_of(file: dict[str, Any]) -> list[str]:
     has_columns = file["obstacle"] is None and format_named(file["format"]).has_columns
     for each in [*file["buffers"], *file["other_columns"]]:
         name = f"{escaped(each['name']) or repr(each['name'])}: " if has_columns else ""
+        count = "" if each["count"] is None else f"{each['count']} x "
+        details = [f"{count}{escaped(each['label'])}"]
+        if each["shape"] is not None:
+            order = f", {each['order']} order" if each.get("order") else ""
+            details.append(f"shape {tuple(each['shape'])}{order}")
+        if each.get("datarep") == "external32":
+            details.append("external32")
+        elif each.get("byte_order") is not None:
+            details.append(f"{each['byte_order']}-endian")
+        details += [f"in {escaped(each['unit'])}"] if each["unit"] else []
+        details += [each["storage"]] if each["storage"] else []
+        details += [number(each["nulls"], "null")] if each["nulls"] else []
         use = f"; {escaped(in_flags(each['use']))}" if each["use"] else ""
-        lines.append(f"  {name}{', '.join(_details(each))}{use}")
+        lines.append(f"  {name}{', '.join(details)}{use}")
     if has_columns and len(lines) == 1:
         lines.append("  no columns")
     return lines
-
-
-def _details(each: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of a buffer, or of an array that is not one."""
-    count = "" if each["count"] is None else f"{each['count']} x "
-    yield f"{count}{escaped(each['label'])}"
-    if each["shape"] is not None:
-        order = f", {each['order']} order" if each.get("order") else ""
-        yield f"shape {tuple(each['shape'])}{order}"
-    if each.get("datarep") == "external32":
-        yield "external32"
-    elif each.get("byte_order") is not None:
-        yield f"{each['byte_order']}-endian"
-    if each.get("unit"):
-        yield f"in {escaped(each['unit'])}"
-    if each.get("storage"):
-        yield each["storage"]
-    if each["nulls"]:
-        yield number(each["nulls"], "null")

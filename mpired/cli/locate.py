@@ -6,7 +6,7 @@ import dataclasses
 import operator
 from typing import Any
 
-from mpired import cautions, ops
+from mpired import ops
 from mpired.cli import params
 from mpired.cli.messages import answer, collect_warnings, end_without, tell_cautions
 from mpired.errors import SkippedWarning, escaped
@@ -30,9 +30,10 @@ def locate(*, ranks: tuple[str, ...], op: str, **options: Any) -> None:
     """
     with collect_warnings() as warned:
         found = queries.locate(params.expand(ranks)[0], op, options, params.context())
-    skipped, several = cautions.of_kind(warned, SkippedWarning), ops.is_list(op)
+    several = ops.is_list(op)
     places = [(label, each) for label, own in found.items() for each in own]
-    left_out = [each._asdict() for warning in skipped for each in warning.skipped]
+    skipped = [each for warning in warned if isinstance(warning, SkippedWarning) for each in warning.skipped]
+    left_out = [each._asdict() for each in skipped]
     more = {"skipped": left_out} if left_out else {}
     rows = [({"op": op} if several else {}) | in_json(dataclasses.asdict(each)) | more for op, each in places]
     labels = (f"{op}: " if several else "" for op, _ in places)

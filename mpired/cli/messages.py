@@ -1,18 +1,17 @@
-"""Words on standard error: one line a message, whatever a file is called."""
+"""Standard error: one line a message, whatever a file is called, and a bar for work that takes over a second."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import io
+import functools
 import itertools
 import os
 import re
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
@@ -42,6 +41,7 @@ REPORT_KEY = f"{__name__}.report"
 """The key of the options of the report in the context of a command."""
 _PRINTED = f"{__name__}.environment"
 _SKIPPED = 9
+_PATIENCE = 1.0  # seconds without a bar
 _NOT_IF_QUIET = (HardLinkWarning, OrderWarning, SameFileWarning, UnusedWarning)
 STATUSES = {
     "0": "done, and on the disk",
@@ -63,20 +63,6 @@ STATUSES = {
 def report() -> Options:
     """Return what the options of the report say, of the command that runs."""
     return cast("Options", click.get_current_context().meta[REPORT_KEY])
-
-
-def buffer_streams() -> None:
-    """Let the standard streams write all that they are given."""
-    # With PYTHONUNBUFFERED, or `python -u`, Python writes a string by one write(2), and loses the rest of a short one.
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        raw = getattr(stream, "buffer", None)
-        if isinstance(stream, io.TextIOWrapper) and isinstance(raw, io.RawIOBase):
-            encoding, errors = stream.encoding, stream.errors
-            stream.detach()  # else its end would close the descriptor
-            buffered = io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=True)
-            setattr(sys, name, buffered)
-            setattr(sys, f"__{name}__", buffered)
 
 
 def show(text: str) -> None:
@@ -149,9 +135,8 @@ _started = time.monotonic()
 _warned: list[MpiredWarning] = []
 
 
-def collect_warnings() -> AbstractContextManager[list[MpiredWarning]]:
-    """Collect the warnings of the block, for the JSON of an error too."""
-    return cautions.collect_warnings(also=_warned.append)
+collect_warnings = functools.partial(cautions.collect_warnings, also=_warned.append)
+"""Collects the warnings of a block, for the JSON of an error too."""
 
 
 def tell_summary(
@@ -175,7 +160,7 @@ def tell_summary(
         say(note)
     tell(None if quiet else line)
     for kind in after:
-        tell_cautions(cautions.of_kind(shown, kind))
+        tell_cautions(each for each in shown if isinstance(each, kind))
 
 
 def warning_texts(warned: Iterable[MpiredWarning]) -> list[str]:
@@ -216,8 +201,9 @@ def tell_plan(
 ) -> None:
     """Print the description of a dry run on standard output, and its warnings on standard error."""
     if report()["as_json"]:
+        written = [each._asdict() for each in found.written]
         texts = {"inputs": [str(each) for each in inputs], "warnings": warning_texts(warned)}
-        show(json_line({**found.details(), **texts}))
+        show(json_line({"dry_run": True, **found._asdict(), "written": written, **texts}))
     else:
         show("\n".join(map(escaped, found.lines(ranks))))
         tell_cautions(() if report()["quiet"] else warned)
@@ -250,15 +236,11 @@ def wanted(cli: click.Group, words: Sequence[str]) -> Wanted:
         asked = context.meta.get(REPORT_KEY, {})
         # Others print something of their own on standard output.
         has_summary = any(getattr(each, "key", "") == "as_json" for each in command.params)
-        is_free = has_summary and leaves_free(_place(context.params))
+        options = context.params
+        place = options.get("into") or options.get("output", options.get("fetch", options.get("directory")))
+        is_free = has_summary and leaves_free(None if place == "-" and options.get("in_place") else place)
         return Wanted(bool(asked.get("as_json")), bool(asked.get("quiet")), is_free)
     return Wanted("--json" in itertools.takewhile("--".__ne__, words))
-
-
-def _place(options: Mapping[str, Any]) -> str | None:
-    """Return where a command writes; None in place."""
-    place: str | None = options.get("into") or options.get("output", options.get("fetch", options.get("directory")))
-    return None if place == "-" and options.get("in_place") else place
 
 
 def leaves_free(output: str | None) -> bool:
@@ -311,3 +293,21 @@ def write(line: str) -> None:
     """Write a line to standard error; if that cannot take it, there is no other place for it."""
     with contextlib.suppress(OSError):
         click.echo(line, err=True)
+
+
+def bar(done: Iterable[int], total: int) -> Iterator[int]:
+    """Pass the bytes on as they are done, out of `total`, 0 if unknown, and show a bar with rate and time left."""
+    started, read = time.monotonic(), 0
+    # Streams without a count have no total, of which a share could be shown: the bar only moves.
+    shown = click.progressbar(filter(None, list[int]()), length=total or None, file=sys.stderr)
+    try:
+        for nbytes in done:
+            read += nbytes
+            seconds = time.monotonic() - started
+            if seconds > _PATIENCE:
+                shown.label = f"{read / seconds / 1e9:.1f} GB/s"
+                shown.update(read - shown.pos)
+            yield nbytes
+    finally:
+        if shown.pos:
+            shown.render_finish()  # with which the cursor comes back, after ctrl-C too

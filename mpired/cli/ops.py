@@ -10,7 +10,7 @@ import click
 
 from mpired.cli import params
 from mpired.cli.messages import answer, report, say
-from mpired.datatypes import DATATYPES, Datatype, Group
+from mpired.datatypes import DATATYPES, Group
 from mpired.datatypes.times import FAMILIES
 from mpired.engines import userops
 from mpired.errors import UsageError, escaped
@@ -38,7 +38,12 @@ def ops(*, file: str | None, matrix: bool) -> None:
     user_ops = list(userops.in_file(file) if file else userops.installed())
     rows = [] if file else [*map(_row, (*OPS, *STATISTICS))]
     unknown = dict.fromkeys(_row(OPS[0])) | {"uses": ["reduce"], "groups": [], "options": [], "compiled": []}
-    lines = [] if file else [*(_matrix() if matrix else _list())]
+    lines: list[str] = []
+    if matrix and not file:
+        lines = [*_matrix()]
+    elif not file:
+        lines = [*_table(27, "result", _numbers), "maxloc and minloc take numbers too, with --index."]
+        lines.append("`mpired ops --matrix` marks the datatypes of each op.")
     if user_ops and not file:
         lines.append("\nuser-defined ops that are installed:")
     answer(rows + [in_json(unknown | op) for op in user_ops], [*lines, *map(_user_line, user_ops)])
@@ -62,12 +67,6 @@ def _table(width: int, doc: str, takes: Callable[[Op], str]) -> Iterator[str]:
         yield f"{title:11}{'takes':{width}}{doc}"
         yield from (f"{op.name.lower():11}{takes(op):{width}}{op.doc}" for op in ops)
         yield ""
-
-
-def _list() -> Iterator[str]:
-    yield from _table(27, "result", _numbers)
-    yield "maxloc and minloc take numbers too, with --index."
-    yield "`mpired ops --matrix` marks the datatypes of each op."
 
 
 def _numbers(op: Op) -> str:
@@ -113,7 +112,7 @@ def _rules() -> Iterator[tuple[str, list[str]]]:
     if obstacle := native.obstacle():
         yield "no compiled kernels", [obstacle]
     else:
-        yield "compiled kernels for some datatypes", [op.name.lower() for op in ops if _compiled(op)]
+        yield "compiled kernels for some datatypes", [op.name.lower() for op in ops if _row(op)["compiled"]]
 
 
 _LETTERS = {
@@ -132,6 +131,7 @@ _LETTERS = {
 
 
 def _row(op: Op) -> dict[str, object]:
+    datatypes = [row for row in DATATYPES if row.group in op.groups and row.dtype is not None]
     return {
         "name": str(op),
         "place": None,
@@ -142,16 +142,8 @@ def _row(op: Op) -> dict[str, object]:
         "uses": [str(use.name).lower() for use in Use if use in op.uses],
         "groups": [group.title for group in op.groups],
         "options": [FLAGS[name] for name in options_of(op)],
-        "datatypes": [str(row) for row in _datatypes(op)],
-        "compiled": _compiled(op),
+        "datatypes": [str(row) for row in datatypes],
+        # for which the kernel is compiled, as they are used here
+        "compiled": [str(row) for row in datatypes if native.twin(op.name.lower(), row) is not None],
         "error": None,
     }
-
-
-def _datatypes(op: Op) -> list[Datatype]:
-    return [row for row in DATATYPES if row.group in op.groups and row.dtype is not None]
-
-
-def _compiled(op: Op) -> list[str]:
-    """Return the datatypes for which the kernel of an op is compiled, as they are used here."""
-    return [str(row) for row in _datatypes(op) if native.twin(op.name.lower(), row) is not None]

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from mpired.cli import messages, progress, signals
+from mpired import installed
+from mpired.cli import messages, signals
 from mpired.cli.messages import REPORT_KEY, report, say
 from mpired.context import Context
+from mpired.datatypes import DATATYPES
+from mpired.datatypes.dtypes import BY_NUMPY_NAME
 from mpired.engines import launched, pool, worker
+from mpired.errors import UsageError
 from mpired.formats import FORMATS, format_names
 from mpired.log import collect_steps
-from mpired.options import OPTIONS, REPORT, RUNNING, SECTIONS, Option, checked, keyword
+from mpired.ops import STATISTICS, Use, ops_for
+from mpired.options import FLAGS, OPTIONS, REPORT, RUNNING, SECTIONS, Option, checked, keyword
 from mpired.progress import no_progress
 from mpired.ranks import lists
-from mpired.values import FLAG, FORMAT, INPUT_FORMAT, TYPE, Kind, paths
+from mpired.values import FILE, FLAG, FORMAT, INPUT_FORMAT, LIKE, TYPE, Kind
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -28,15 +35,10 @@ if TYPE_CHECKING:
     from mpired.ranks import RankWord
 
 _FEW = 6
+_SHORT_FLAG = 4  # characters: -nan may be a value, and -op several options of a letter
 _CONTEXT = f"{__name__}.context"
 _KEPT = (*REPORT, "as_json@print", "rank_numbers")  # options that the context keeps, and commands do not get
 _SENTENCE_END = re.compile(r"\. (?=[A-Z`])")  # so not the period of "such as a.b"
-
-
-def _show_short_help(ctx: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's
-    if value and not ctx.resilient_parsing:
-        click.echo(cast("Command", ctx.command).short_help_text(ctx))
-        ctx.exit()
 
 
 class _Value(click.ParamType):  # type: ignore[type-arg]  # before click 8.4 it has no argument
@@ -57,14 +59,37 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # before click 8.4 it 
     def shell_complete(
         self, _ctx: click.Context, _param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
-        from mpired.cli.offers import offered  # noqa: PLC0415 - for shells only
+        """Return the names for a value, else a wish for files."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - for shells only
 
-        return offered(self._kind, incomplete)
+        kind, names = self._kind, list[str]()
+        with contextlib.suppress(Exception):  # a shell has no place for a message in the middle of a line
+            written, comma, _ = incomplete.rpartition(",") if kind.use == "REDUCE" else ("", "", incomplete)  # of ops
+            names = [f"{written}{comma}{name}" for name in _names(kind) if name not in written.split(",")]
+            names = [name for name in names if name.startswith(incomplete)]
+        may_be_function = kind.use == "REDUCE" and not kind.names
+        if not names and (kind.offers in {"file", "dir"} or may_be_function):
+            return [CompletionItem(incomplete, type="dir" if kind.offers == "dir" else "file")]
+        return [CompletionItem(name) for name in names]
+
+
+def _names(kind: Kind) -> Iterator[str]:
+    """Yield the names that a shell offers for a value."""
+    if kind.offers == "op":
+        yield from kind.names or (op.name.lower() for op in ops_for(Use[kind.use]))
+        if kind.use == "REDUCE" and not kind.names:
+            yield from (op.name.lower() for op in STATISTICS)
+            yield from installed.entry_points("mpired.ops")
+    if kind.offers == "datatype":
+        yield from (row.name.lower() for row in DATATYPES if row.dtype is not None)
+        yield from BY_NUMPY_NAME
+    if "format" in kind.offers:
+        yield from format_names(readable=kind is INPUT_FORMAT)
 
 
 DATATYPE = _Value(TYPE)
-_ARGUMENTS = {"[TYPE]": DATATYPE, "DIR": _Value(paths("DIR", "dir"))}
-_FILE = _Value(paths())  # or another kind that the command gives an argument
+_ARGUMENTS = {"[TYPE]": DATATYPE, "DIR": _Value(FILE._replace(metavar="DIR", offers="dir"))}
+_FILE = _Value(FILE)  # or another kind that the command gives an argument
 
 
 class RowOption(click.Option):
@@ -85,12 +110,6 @@ class RowOption(click.Option):
             **({} if row.required else {"default": row.default}),  # None would be one
         )
 
-    def short_record(self, ctx: click.Context) -> tuple[str, str]:
-        """Return the flags without synonyms, with the values, and the first sentence of the help."""
-        letters = [flag for flag in self.opts if not flag.startswith("--")][:1]
-        flags, values = [*letters, self.row.long_flags[0]], "" if self.is_flag else self.make_metavar(ctx)
-        return f"{', '.join(flags)} {values}".rstrip(), _SENTENCE_END.split(self.row.help)[0].removesuffix(".")
-
     def _given(self, ctx: click.Context, _option: click.Parameter, found: tuple[Any, ...]) -> Any:
         """Return the values, or the one if it may be given once; else the default."""
         if self.row.once and len(found) > 1:
@@ -109,10 +128,12 @@ class Command(click.Command):
         *own, whole = super().get_params(ctx)
         shown: Mapping[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
         text = "Show the options that most jobs need."
-        return [*own, click.Option(["-h", "short_help"], callback=_show_short_help, help=text, **shown), whole]
+        return [*own, click.Option(["-h", "short_help"], callback=self._show_short_help, help=text, **shown), whole]
 
-    def short_help_text(self, ctx: click.Context) -> str:
-        """Return the examples and the common options, each by the first sentence of its help."""
+    def _show_short_help(self, ctx: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001
+        """Show the examples and the common options, each by the first sentence of its help."""
+        if not value or ctx.resilient_parsing:
+            return
         formatter = ctx.make_formatter()
         self.format_usage(ctx, formatter)
         first, *others = inspect.cleandoc(self.help or "").split("\n\n")
@@ -120,44 +141,57 @@ class Command(click.Command):
         click.Command(None, help="\n\n".join([first, *examples])).format_help_text(ctx, formatter)
         options = [each for each in self.params if isinstance(each, RowOption)]
         options.sort(key=lambda each: SECTIONS.index(each.row.section))
+        records = []
+        for each in options:
+            if each.row.common:
+                letters = [flag for flag in each.opts if not flag.startswith("--")][:1]  # without synonyms
+                values = "" if each.is_flag else f" {each.make_metavar(ctx)}"
+                first = _SENTENCE_END.split(each.row.help)[0].removesuffix(".")
+                records.append((f"{', '.join([*letters, each.row.long_flags[0]])}{values}".rstrip(), first))
         with formatter.section("Options"):
-            records = [each.short_record(ctx) for each in options if each.row.common]
             formatter.write_dl([*records, ("--help", "Show the whole help")], col_max=22)
         if more := sum(not each.row.common for each in options):
             formatter.write_paragraph()
             formatter.write(f"`{ctx.command_path} --help` has {more} more options.\n")
-        return formatter.getvalue().rstrip()
+        click.echo(formatter.getvalue().rstrip())
+        ctx.exit()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words, and keep the options of the report apart."""
         if not ctx.resilient_parsing:
             messages.running = ctx  # not while a shell asks for completions
-        end = args.index("--") if "--" in args else len(args)
-        rest = super().parse_args(ctx, [*self.spelled(args[:end], ctx), *args[end:]])
+        end, names = args.index("--") if "--" in args else len(args), [each.name for each in self.params]
+        words = args[:end]
+        for word in () if ctx.resilient_parsing else words:
+            if len(word) > _SHORT_FLAG and f"-{word}" in FLAGS.values():  # click would take -output for -o utput
+                raise UsageError(word, f"is an option with one dash; write -{word}")
+        if "group_b" in names:
+            words = [*_each_in_group_b(words, ctx)]
+        # `--create` may stand alone, and takes the next word only if that is a count or a shape.
+        for number, (word, after) in enumerate(itertools.pairwise([*words, ""])) if "create" in names else ():
+            if word == "--create" and not _is_shape(after, ctx):
+                words[number] = f"--create={LIKE}"
+        rest = super().parse_args(ctx, [*words, *args[end:]])
         kept = [each.name or "" for each in self.params if isinstance(each, RowOption) and each.key in _KEPT]
         ctx.meta[REPORT_KEY] = {name: ctx.params.pop(name, None) for name in kept}
         return rest
-
-    def spelled(self, words: list[str], ctx: click.Context) -> Iterable[str]:  # noqa: ARG002 - of some commands
-        """Return the words before `--` as click reads them."""
-        return words
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with its settings and its options, which are checked here."""
         pool.adopt_orphans()
         worker.keep_freed_memory()
         asked, argv = report(), ("mpired", *(ctx.obj or ()))
+        keys = [each.key for each in self.params if isinstance(each, RowOption)]
+        ctx.params |= checked(tuple(key for key in keys if key not in _KEPT), ctx.params)
         has_bars = os.isatty(2) and not (asked.get("quiet") or ctx.params.get("quiet"))
         ctx.meta[_CONTEXT] = Context.of(
             ctx.params,
             dry_run=asked.get("dry_run", False),
-            progress=progress.bar if has_bars else no_progress,
+            progress=messages.bar if has_bars else no_progress,
             on_commit=signals.commit,
             argv=argv,
             record={"argv": list(argv)} if ctx.params.get("provenance") else {},
         )
-        keys = [each.key for each in self.params if isinstance(each, RowOption)]
-        ctx.params |= checked(tuple(key for key in keys if key not in _KEPT), ctx.params)
         if "quiet" in asked and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
             way_out = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
             say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
@@ -185,6 +219,31 @@ class Command(click.Command):
                 formatter.write_dl(sorted(notes, reverse=True))
 
 
+def _each_in_group_b(words: list[str], ctx: click.Context) -> Iterator[str]:
+    """Yield words with an option for each rank: `--group-b r0.npy r1.npy -o out` takes all up to the next option."""
+    inside = False
+    for word, after in itertools.pairwise([*words, "--"]):
+        begins, is_last = word == "--group-b", after.startswith("-") and after != "-"
+        if begins and is_last and not ctx.resilient_parsing:
+            raise click.BadOptionUsage("--group-b", "--group-b needs the ranks of the group", ctx)
+        if not begins:
+            yield f"--group-b={word}" if inside else word
+        inside = (begins or inside) and not is_last
+
+
+def _is_shape(word: str, ctx: click.Context) -> bool:
+    """Return whether a word behind `--create` is a count or a shape; refuse a slip, and one that is a file too."""
+    is_number = any(each.isdigit() for each in word) and not any(each.isalpha() and each not in "xXeE" for each in word)
+    is_value = re.fullmatch(r"\d{1,19}(,\d{1,19})*", word, re.ASCII)
+    exists = os.path.lexists(word)
+    if not is_value and (exists or not (is_number or word == LIKE) or "/" in word or word.startswith("-")):
+        return False
+    if (exists or not is_value) and not ctx.resilient_parsing:
+        slip = "is also a file" if exists else "is not a count or shape, such as 100 or 3,4"
+        raise click.BadOptionUsage("create", f"--create: {word} {slip}; write --create={word}, or ./{word}", ctx)
+    return True
+
+
 def command(
     *keys: str,
     cls: type[Command] = Command,
@@ -197,19 +256,17 @@ def command(
     def decorate(function: Callable[..., None]) -> Callable[[], click.Command]:
         @functools.cache
         def make() -> click.Command:
-            params = [_argument(*each, required=required) for each in arguments.items()]
-            return click.command(cls=cls, params=[*map(RowOption, keys), *params], **settings)(function)
+            params: list[click.Parameter] = [*map(RowOption, keys)]
+            for name, metavar in arguments.items():
+                several = "..." in metavar or " " in metavar
+                is_needed = required or not (several or metavar.startswith("["))
+                kind, nargs = _ARGUMENTS.get(metavar, _FILE), -1 if several else 1
+                params.append(click.Argument([name], nargs=nargs, required=is_needed, metavar=metavar, type=kind))
+            return click.command(cls=cls, params=params, **settings)(function)
 
         return make
 
     return decorate
-
-
-def _argument(name: str, metavar: str, *, required: bool) -> click.Parameter:
-    several = "..." in metavar or " " in metavar
-    is_needed = required or not (several or metavar.startswith("["))
-    kind = _ARGUMENTS.get(metavar, _FILE)
-    return click.Argument([name], nargs=-1 if several else 1, required=is_needed, metavar=metavar, type=kind)
 
 
 def context() -> Context:

@@ -26,7 +26,7 @@ from mpired.files.output import open_output
 from mpired.formats.textual import encoder
 from mpired.options import SHOW, part
 from mpired.queries.elements import in_json
-from mpired.queries.figures import Figures, Part, Shown
+from mpired.queries.figures import Part, Shown
 from mpired.queries.selection import NULL, ElementTable
 from mpired.queries.show import BINS, headings
 from mpired.queries.show import show as show_file
@@ -106,8 +106,12 @@ def _lines(shown: Shown, tables: Sequence[ElementTable], *, with_bars: bool) -> 
         yield ""
     yield from _aligned(_summary(shown, columns))
     for figures in shown.buffers:
-        if figures.indices:
-            yield f"indices of {escaped(figures.name) or 'pairs'}: {_winners(figures)}"
+        if (indices := figures.indices) is not None:
+            most = [f"{index} ({number(count, 'element')})" for index, count in indices.most[:_SHOWN_INDICES]]
+            more = ", ..." if indices.distinct > len(most) else ""
+            different = f"{indices.distinct} different{': ' if most else ''}{', '.join(most)}{more}"
+            different = different if indices.exact else f"at least {indices.distinct} different"
+            yield f"indices of {escaped(figures.name) or 'pairs'}: {different}"
     if with_bars:
         names = iter(columns)
         for figures in shown.buffers:
@@ -193,25 +197,11 @@ def _summary(shown: Shown, columns: Sequence[str]) -> Iterator[list[str]]:
             label,
             *(str(getattr(part, name)) if real else "" for (_, part), real in zip(both, is_float, strict=True)),
         ]
-    for name in ("min", "max"):
-        yield [name, *(_or_nothing(getattr(part, name)) for _, part in both)]
-        yield ["at", *(",".join(map(str, getattr(part, f"{name}_at") or ())) for _, part in both)]
-    yield ["mean", *(_or_nothing(part.mean) for _, part in both)]
-
-
-def _or_nothing(value: object) -> str:
-    return "" if value is None else str(value)
-
-
-def _winners(figures: Figures) -> str:
-    """Say how many different indices there are, and which of them are in the most pairs."""
-    indices = figures.indices
-    assert indices is not None  # noqa: S101 - they are pairs
-    if not indices.exact:
-        return f"at least {indices.distinct} different"
-    most = [f"{index} ({number(count, 'element')})" for index, count in indices.most[:_SHOWN_INDICES]]
-    more = ", ..." if indices.distinct > len(most) else ""
-    return f"{indices.distinct} different{': ' if most else ''}{', '.join(most)}{more}"
+    for name in ("min", "max", "mean"):
+        values = (getattr(part, name) for _, part in both)
+        yield [name, *("" if value is None else str(value) for value in values)]
+        if name != "mean":
+            yield ["at", *(",".join(map(str, getattr(part, f"{name}_at") or ())) for _, part in both)]
 
 
 def _bars(heading: str, each: Part, without: str, width: int) -> Iterator[str]:
@@ -221,21 +211,17 @@ def _bars(heading: str, each: Part, without: str, width: int) -> Iterator[str]:
         yield "no numbers to draw"
         return
     edges, counts = each.histogram
-    labels = _labels(edges)
+    is_float = isinstance(edges[0], float)
+    labels = list(map(repr if is_float else str, edges))
+    for digits in _DIGITS if is_float else ():  # as few as tell them apart
+        texts = [f"{edge:.{digits}g}" for edge in edges]
+        if len(set(texts)) == len(texts):
+            labels = texts
+            break
     lines = list(_aligned(zip(["from", *labels], ["to", *labels[1:]], ["elements", *map(str, counts)], strict=False)))
     longest, most = max(_LEAST_BAR, width - len(lines[0]) - 1), max(counts) or 1
     yield lines[0]
     yield from (f"{line} {'#' * round(longest * n / most)}".rstrip() for line, n in zip(lines[1:], counts, strict=True))
-
-
-def _labels(edges: Sequence[Any]) -> list[str]:
-    """Return edges with as few digits as tell them apart."""
-    is_float = isinstance(edges[0], float)
-    for digits in _DIGITS if is_float else ():
-        texts = [f"{edge:.{digits}g}" for edge in edges]
-        if len(set(texts)) == len(texts):
-            return texts
-    return list(map(repr if is_float else str, edges))
 
 
 def _json_lines(shown: Shown, tables: Sequence[ElementTable]) -> Iterator[str]:

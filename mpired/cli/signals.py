@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
@@ -46,17 +44,6 @@ def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
     raise state.interruption
 
 
-@contextlib.contextmanager
-def kept_apart() -> Iterator[None]:
-    """Let an error that was made of an interruption, as by an import of a library, be the interruption again."""
-    try:
-        yield
-    except Exception:
-        if state.interruption is not None:
-            raise state.interruption from None
-        raise
-
-
 def ignore() -> None:
     """Let no signal end the command any more."""
     for number in _ENDING:
@@ -67,10 +54,3 @@ def commit() -> None:
     """Note that the result is in place: no signal ends the command any more, and no error says that nothing is."""
     state.is_committed = True
     ignore()
-
-
-def die_of(number: int) -> NoReturn:
-    """End this process by the signal, so that a shell sees the true cause (128 + number)."""
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-    os._exit(128 + number)  # reached only where the signal is blocked

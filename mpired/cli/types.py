@@ -81,14 +81,19 @@ def _lines_of(datatype: Datatype, described: dict[str, Any]) -> Iterator[str]:
     shown = [f"({name},{disp})" for name, disp in described["type_map"]]
     if left_out := described["entries"] - len(shown):
         shown.insert(-1, f"... {left_out} more ...")
-    packed = ", packed" if described["numpy_is_packed"] else ""
+    form, picture = f"none: {described['no_numpy']}", "none: there are no bytes, or too many pieces"
+    if described["numpy"] is not None:
+        codes = described["numpy"].split(", ")
+        more = [f"... {len(codes)} in all)"] if len(codes) > _SHOWN_CODES else []
+        form = ", ".join([*codes[:_SHOWN_CODES], *more]) + (", packed" if described["numpy_is_packed"] else "")
+    if (drawn := described["picture"]) is not None:
+        each = f", {drawn['nbytes']} bytes a character" if drawn["nbytes"] > 1 else ""
+        picture = f"{drawn['text']}  bytes {drawn['start']} to {drawn['stop']}{each}"
     lines = {label: described[label.replace(" ", "_")] for label in _FIGURES} | {
         "type map": " ".join(shown) or "empty",
-        "NumPy": f"none: {described['no_numpy']}"
-        if described["numpy"] is None
-        else _shortened(described["numpy"]) + packed,
+        "NumPy": form,
         "external32": f"{described['external32']} bytes",
-        "picture": _drawn(described["picture"]),
+        "picture": picture,
     }
     if described["same_form"]:
         lines["same form"] = ", ".join(described["same_form"])
@@ -98,18 +103,6 @@ def _lines_of(datatype: Datatype, described: dict[str, Any]) -> Iterator[str]:
 
 _SHOWN_CODES = 8
 _FIGURES = ("combiner", "size", "lb", "ub", "extent", "true lb", "true extent", "alignment")
-
-
-def _shortened(form: str) -> str:
-    codes = form.split(", ")
-    return form if len(codes) <= _SHOWN_CODES else f"{', '.join(codes[:_SHOWN_CODES])}, ... {len(codes)} in all)"
-
-
-def _drawn(picture: dict[str, Any] | None) -> str:
-    if picture is None:
-        return "none: there are no bytes, or too many pieces"
-    each = f", {picture['nbytes']} bytes a character" if picture["nbytes"] > 1 else ""
-    return f"{picture['text']}  bytes {picture['start']} to {picture['stop']}{each}"
 
 
 def _row(datatype: Datatype) -> dict[str, Any]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -35,10 +33,9 @@ from mpired.formats.memory import masks_of, paths
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, RECOVER, REPORT, SWAP, Group
 from mpired.queries.elements import in_json
 from mpired.ranks import rank_list
-from mpired.report import Description, Written, describe_request, request_line, summarise_request
+from mpired.report import Description, Written, describe_request, summarise_request
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input
-from mpired.values import LIKE
 from mpired.windows.call import plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.fetched import FetchOutput, planned_size
 from mpired.windows.request import Done, WindowRequest
@@ -50,31 +47,7 @@ _REPORT: Group = ("quiet", "as_json@print", "dry_run")  # of the commands on one
 _VALUES = {"context_settings": {"ignore_unknown_options": True}}  # -5 is a value
 
 
-class _Creating(params.Command):
-    """A command whose `--create` may stand alone, and takes the next word only if that is a count or a shape."""
-
-    def spelled(self, words: list[str], ctx: click.Context) -> Iterator[str]:
-        """Yield `--create` alone as `--create=like`."""
-        for word, after in itertools.pairwise([*words, ""]):
-            yield f"--create={LIKE}" if word == "--create" and not _is_shape(after, ctx) else word
-
-
-def _is_shape(word: str, ctx: click.Context) -> bool:
-    """Return whether a word behind `--create` is a count or a shape; refuse a slip, and one that is a file too."""
-    is_number = any(each.isdigit() for each in word) and not any(each.isalpha() and each not in "xXeE" for each in word)
-    is_value = re.fullmatch(r"\d{1,19}(,\d{1,19})*", word, re.ASCII)
-    exists = os.path.lexists(word)
-    if not is_value and (exists or not (is_number or word == LIKE) or "/" in word or word.startswith("-")):
-        return False
-    if (exists or not is_value) and not ctx.resilient_parsing:
-        slip = "is also a file" if exists else "is not a count or shape, such as 100 or 3,4"
-        raise click.BadOptionUsage("create", f"--create: {word} {slip}; write --create={word}, or ./{word}", ctx)
-    return True
-
-
-@params.command(
-    *("op@accumulate", "windows", *ACCUMULATE, "rank_numbers", *REPORT), cls=_Creating, files="TARGET ORIGIN..."
-)
+@params.command(*("op@accumulate", "windows", *ACCUMULATE, "rank_numbers", *REPORT), files="TARGET ORIGIN...")
 def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, **options: Any) -> None:
     """Combine each ORIGIN into TARGET, in place, as MPI_Accumulate does: target = target op origin.
 
@@ -97,7 +70,7 @@ def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, **o
     _call("MPI_Accumulate", plan, targets, list(paths(origins)))
 
 
-@params.command("op@fetch", *FETCHED, "windows", *FETCH, *REPORT, cls=_Creating, files="TARGET [ORIGIN]")
+@params.command("op@fetch", *FETCHED, "windows", *FETCH, *REPORT, files="TARGET [ORIGIN]")
 def get_accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, **options: Any) -> None:
     """Combine ORIGIN into TARGET as `accumulate` does, and return the previous elements (MPI_Get_accumulate).
 
@@ -124,9 +97,7 @@ def get_accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str,
     _call("MPI_Get_accumulate", plan, targets, origins, (fetch, options["to"], options["force"]))
 
 
-@params.command(
-    *("op@fetch", "windows", *FETCH_ELEMENT, *_REPORT), cls=_Creating, settings=_VALUES, words="TARGET [VALUE]"
-)
+@params.command(*("op@fetch", "windows", *FETCH_ELEMENT, *_REPORT), settings=_VALUES, words="TARGET [VALUE]")
 def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, **options: Any) -> None:
     """Combine VALUE into one element of TARGET, and print its old value (MPI_Fetch_and_op).
 
@@ -199,13 +170,11 @@ def _call(
     def work(request: WindowRequest, context: Context) -> Done | Description:
         warned.clear()  # of an attempt before
         if context.dry_run:
-            planned = dry_run(request)
-            if path is None:
-                return describe_request(name, planned)
-            attempts.check_results([path], context, overwrite=force)
-            return describe_request(
-                name, planned, Written(path, *planned_size(path, to, planned.fetched_model, request.op))
-            )
+            planned, fetched = dry_run(request), None
+            if path is not None:
+                attempts.check_results([path], context, overwrite=force)
+                fetched = Written(path, *planned_size(path, to, planned.fetched_model, request.op))
+            return describe_request(name, planned, fetched)
         if path is None:
             return transact(request)
         with FetchOutput(path, to, context, targets, overwrite=force) as output:
@@ -220,12 +189,14 @@ def _call(
         return
     done = done._replace(cautions=tuple(warned))
     used = done.origins if path is None else words if is_element or done.op.origin else ()
-    figures = summarise_request(name, targets, used, done, path)
+    figures, line = summarise_request(name, targets, used, done, path)
     notes = [f"{origin}: already applied, left out" for origin in done.skipped[:_SHOWN]]
     if len(done.skipped) > _SHOWN:
         notes.append(f"{len(done.skipped) - _SHOWN} more origins: already applied, left out")
-    line = None if is_element else request_line(figures)
-    tell_summary(figures | _old(done) if is_element else figures, line, done.cautions, notes=notes)
+    if is_element:
+        tell_summary(figures | _old(done), None, done.cautions, notes=notes)
+    else:
+        tell_summary(figures, line, done.cautions, notes=notes)
     if report().get("verbose") and not report()["as_json"]:
         for target, protocol, nbytes in zip(figures["windows"], done.protocols, done.nbytes, strict=True):
             say(f"{target}: {nbytes} bytes of elements, {protocol or 'not changed'}")

@@ -155,7 +155,7 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     paths = [path for each in paths_by_group for path in each]
     check_different(paths)
     if not in_place:
-        names = [*paths, *(map(request.note.beside, paths) if request.note is not None else ())]
+        names = [*paths, *(path + request.note.suffix for path in paths if request.note is not None)]
         if existing := [name for name in names if is_url(name) or os.path.exists(name)]:
             request.check_no_input(existing, _WAY_OUT[collective.to_root])
         for path in paths if options["link"] or options["level"] is not None else ():
@@ -173,7 +173,7 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     plans = tuple(plan_fold(*each, request, nlocked=nlocked) for each in zip(groups, results, strict=True))
     beside: list[str] = []
     if request.note is not None:
-        beside = [request.note.beside(each.path) for each in every if not format_named(each.format).has_notes]
+        beside = [each.path + request.note.suffix for each in every if not format_named(each.format).has_notes]
         _check_beside([*paths, *beside])
     new = tuple(folder for folder in sorted(folders) if not os.path.isdir(folder))
     layouts = [result.layout for result in every if isinstance(result.layout, ArrayLayout)]

@@ -11,8 +11,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 
+from mpired import cautions
 from mpired.context import Context
-from mpired.errors import MpiredError, OutputExistsError, raise_all
+from mpired.errors import HardLinkWarning, MpiredError, OutputExistsError, raise_all
 from mpired.files import calls
 from mpired.files.access import recover_for_reading
 from mpired.files.names import exists_error
@@ -81,11 +82,13 @@ def check_stdout(path: str) -> None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
 
 
-def parted(paths: Iterable[str]) -> list[str]:
-    """Return the replaced files that have other hard links, which keep the old content."""
+def warn_of_hard_links(paths: Iterable[str]) -> None:
+    """Warn of replaced files that have other hard links, which keep the old content."""
     existing = {path: os.stat(path) for path in paths if not is_stream(path) and os.path.exists(path)}
     replaced = Counter((status.st_dev, status.st_ino) for status in existing.values())
-    return [path for path, status in existing.items() if status.st_nlink > replaced[status.st_dev, status.st_ino]]
+    for path, status in existing.items():
+        if status.st_nlink > replaced[status.st_dev, status.st_ino]:
+            cautions.tell(HardLinkWarning(f"{path} is a hard link; its other names keep the old content"))
 
 
 def descriptor_of(path: str) -> int | None:

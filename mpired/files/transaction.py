@@ -18,7 +18,7 @@ from functools import partial
 from typing import TypeVar
 
 from mpired import codecs, interrupts
-from mpired.context import NO_LIMITS, RESERVED, Context, spare_open_files
+from mpired.context import NO_LIMITS, RESERVED, Context
 from mpired.errors import ChangedError, LockError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, copying
 from mpired.files.access import recover_for_reading
@@ -228,7 +228,8 @@ class Transaction(contextlib.ExitStack):
         self.drafts: list[Draft] = []
         opened: dict[str, int] = {}  # directories
         wanted = len(paths) + len(set(map(os.path.dirname, paths))) + descriptors_of(len(held)) + RESERVED
-        many = spare_open_files(wanted, context.max_open_files) < wanted or calls.allow_descriptors(wanted) < wanted
+        limit = context.max_open_files
+        many = (limit is not None and limit - RESERVED < wanted) or calls.allow_descriptors(wanted) < wanted
         with calls.undoing(self.close):
             for folder in folders:
                 self._make_folder(folder)

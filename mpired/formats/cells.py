@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpired import cautions
+from mpired.errors import InputWarning
 from mpired.formats.arrays import ArrayHeader, KeptArrays
 from mpired.formats.rank import Cells
 from mpired.ops import Op
@@ -54,7 +55,8 @@ def cells(like: object, ranks: Sequence[RankTime], results: Sequence[tuple[str, 
     own = next((each for each in like.carried if each.name == ranks[0].header.name), ranks[0].header)
     moved = [_moved(each, own.attributes) for each in ranks]
     if len({tuple(each.shape for each in values) for values in moved}) > 1 or not moved[0]:
-        cautions.tell(cautions.times(own.name))
+        what = f"{own.name!r} has lengths, units or calendars in the ranks of which no mean can be made"
+        cautions.tell(InputWarning(f"{what}; the result has the times of its model, and no method in `cell_methods`"))
         return Cells()
     all_times, *all_bounds = (np.stack(each) for each in zip(*moved, strict=True))
     values = {own.name: all_times.mean(axis=0)} if own.count == 1 else {}

@@ -113,7 +113,8 @@ def _described(value: Any) -> str:
 def as_op(found: Any, place: str) -> Function:
     """Return the object that was found at a place as an op."""
     if (op := mpi4py_objects.created(found)) is not None:
-        return Function(op.call, place, _MPI4PY_ARGUMENTS, op.commute)
+        call, commute = op
+        return Function(call, place, _MPI4PY_ARGUMENTS, commute)
     if not callable(found):
         raise UserOpError(place, f"is {type(found).__name__}, not a function")
     arguments = _arguments(found)
@@ -128,7 +129,7 @@ def as_op(found: Any, place: str) -> Function:
 def named(function: Any) -> str:
     """Return what messages call a function of this process, or the one of an op of mpi4py."""
     op = mpi4py_objects.created(function)
-    function = function if op is None else op.call
+    function = function if op is None else op[0]
     return str(getattr(function, "__name__", type(function).__name__))
 
 

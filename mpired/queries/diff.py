@@ -6,6 +6,7 @@ missing in both files are the same.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from mpired.formats.array import blocks
 from mpired.formats.memory import paths
 from mpired.ops.table import NO_OP
 from mpired.options import Options
-from mpired.progress import Pace
+from mpired.progress import PERIOD
 from mpired.queries.elements import index_of, place_text
 from mpired.queries.measures import (
     ComponentPair,
@@ -225,14 +226,14 @@ class _Comparison:
 
     def __call__(self, segment: Segment) -> Iterator[_Found]:
         """Compare the elements of a segment in blocks, and yield the differences of its pieces."""
-        none, pace = _Found(segment.buffer), Pace()
-        found = none
+        found = none = _Found(segment.buffer)
+        due = time.monotonic() + PERIOD
         try:
             for some in self._blocks(segment):
                 found = self.merged(found, some)
-                if pace.is_due():
+                if (now := time.monotonic()) >= due:
                     yield found
-                    found = none
+                    found, due = none, now + PERIOD
         except (BufferFileError, DatatypeError) as error:
             found = none._replace(unread=str(error))
         yield found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +29,7 @@ from mpired.ops import Op
 from mpired.ops.state import valid_of
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, Options
-from mpired.progress import Pace
+from mpired.progress import PERIOD
 from mpired.queries.elements import are_nan, index_of, with_nat
 from mpired.ranks import open_groups, rank_list, skipped_warning, unnatural
 
@@ -110,10 +111,10 @@ class _Search:
         (rank,), step = self.plan.buffers[segment.buffer], self.plan.block_counts[segment.buffer]
         form, nbytes = with_nat(rank.datatype), 0
         none = _no_elements(form)
-        best, pace, op = [none] * len(self.orders), Pace(), self.plan.ops[0]  # all have the same rules
+        best, op, due = [none] * len(self.orders), self.plan.ops[0], time.monotonic() + PERIOD
         elements = blocks(rank, step, segment.start, segment.stop)
         for start, (block, not_null) in zip(range(segment.start, segment.stop, step), elements, strict=True):
-            valid = valid_of(block, not_null, rank.datatype, op) if op.rules.leaves_out else None
+            valid = valid_of(block, not_null, rank.datatype, op) if op.rules.leaves_out else None  # all have its rules
             current = block.view(form)
             nbytes += current.nbytes
             for number, order in enumerate(self.orders):
@@ -122,9 +123,9 @@ class _Search:
                 found["value"], found["element"] = current[at], start + at
                 found["rank"], found["buffer"] = self.ranks[segment.buffer], segment.buffer
                 best[number] = order.best_of((best[number], found))
-            if pace.is_due():  # the best so far are compared with the rest first
+            if (now := time.monotonic()) >= due:  # the best so far are compared with the rest first
                 yield _Best(nbytes, (none,) * len(self.orders))
-                nbytes = 0
+                nbytes, due = 0, now + PERIOD
         yield _Best(nbytes, tuple(best))
 
 

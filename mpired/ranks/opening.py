@@ -14,6 +14,7 @@ from mpired.errors import (
     ChangedError,
     CountError,
     DatatypeError,
+    InputWarning,
     MpiredError,
     RanksError,
     SkippedWarning,
@@ -185,8 +186,10 @@ def warn_of_units(groups: Sequence[Sequence[RankFile]]) -> None:
         for file in itertools.chain(*groups) if buffer.unit else ():
             unit = file.buffers[place].unit
             if unit not in ("", buffer.unit):
-                given = repr(file.source.name), unit, repr(first.source.name), buffer.unit
-                cautions.tell(cautions.units(*given, buffer.name))
+                what = f"{file.source.name!r} has {buffer.name} in {unit!r}"
+                what += f", but {first.source.name!r} has it in {buffer.unit!r}"
+                way_out = "convert one of them if the units differ"
+                cautions.tell(InputWarning(f"{what}, and the numbers are combined as they are; {way_out}"))
                 break
 
 

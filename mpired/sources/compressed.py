@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from mpired.codecs import CODECS, Codec, Fill
-from mpired.context import RESERVED, spare_open_files
+from mpired.context import RESERVED
 from mpired.errors import BufferFileError, MpiredError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
@@ -68,7 +68,8 @@ class CompressedSource(Source):
         # A copy that stays is an open file; half of the allowed ones are for other files.
         wanted = 2 * _MOST_COPIES
         allowed = calls.allow_descriptors(RESERVED + wanted) - RESERVED
-        stays = len(_copies) < min(allowed, spare_open_files(wanted, self._max_open_files)) // 2
+        most = min(allowed, wanted, wanted if self._max_open_files is None else self._max_open_files - RESERVED)
+        stays = len(_copies) < most // 2
         if stays:
             _copies.add(copy.keep)
         return UnpackedSource(self, copy, stays=stays)

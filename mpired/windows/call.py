@@ -142,9 +142,11 @@ def _request(
 ) -> WindowRequest:
     """Open the origins that the op reads, and say where they go."""
     names = _names(windows, options["map"])
-    doubts: list[MpiredWarning] = [*cautions.unread(op, () if op.origin else origins)]
+    doubts: Sequence[MpiredWarning] = ()
     if op.origin:
-        doubts += cautions.same_files(names, list(map(path_of, origins)), options["map"])
+        doubts = cautions.same_files(names, list(map(path_of, origins)), options["map"])
+    else:
+        doubts = cautions.unread(op, origins)
     inputs = InputOptions.of(options, context)
     accumulate_in = options["accumulate_in"]
     within = None if accumulate_in is None else real_type(accumulate_in, "accumulate_in")
@@ -167,7 +169,7 @@ def _request(
     with step("opening and checking the origins"):
         opened = Opened(origins if op.origin else (), inputs, ranking, inspect, "origins")
     if opened.skipped:
-        doubts.insert(0, skipped_warning(opened.skipped, len(opened.files) + len(opened.skipped), "origins"))
+        doubts = [skipped_warning(opened.skipped, len(opened.files) + len(opened.skipped), "origins"), *doubts]
     is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
     request = WindowRequest(
         names, op, inputs, placement, options["commit"], options["durability"] == "full",

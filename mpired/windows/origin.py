@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from mpired import ops
-from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES, Context, spare_open_files
+from mpired.context import BASE_NBYTES, RESERVED, STREAMED_BASE_NBYTES, Context
 from mpired.datatypes import Datatype
 from mpired.datatypes.datatype import tail
 from mpired.datatypes.typemap import transfer
@@ -162,7 +162,8 @@ class ScatteredOrigin(Origin):
 
 def choose_open(origins: Sequence[Origin], context: Context) -> None:
     """Let origins stay open as long as there are descriptors and memory for all that are."""
-    nopen, nbytes, most = 0, 0, spare_open_files(_MAX_OPEN, context.max_open_files)
+    nopen, nbytes, limit = 0, 0, context.max_open_files
+    most = _MAX_OPEN if limit is None else min(_MAX_OPEN, limit - RESERVED)
     for origin in origins:
         spare = context.spare_memory(STREAMED_BASE_NBYTES if origin.array.isolated else BASE_NBYTES)
         room = _OPEN_NBYTES if spare is None else context.allowed(spare, _OPEN_NBYTES)

@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from mpired.datatypes.typemap.typemap import Run, TypeMap
 from mpired.errors import CountError, DatatypeError, DisplacementError, OverlapError, RangeError, UsageError
 from mpired.formats import Array, InputOptions, open_rank
 from mpired.formats.memory import ArrayRank
-from mpired.options import Indices, Options, integer
+from mpired.options import Indices, Options
 from mpired.values import parsed_index
 from mpired.windows.origin import check_layout, whole
 from mpired.windows.runs import ENTRY_NBYTES, RUN_NBYTES, IndexMap, Runs, check_range
@@ -70,7 +70,7 @@ class Placement(NamedTuple):
         if disp is None and options["target_type"] is not None:
             disp = 0
         typemap = None if target is None else target.typemap
-        box = None if options["at"] is None else _index_text(options["at"])
+        box = options["at"]
         is_numbered = (disp, unit, number, typemap) != (None,) * 4
         if is_numbered + (box is not None) + (indices is not None) > 1:
             reason = "say in different ways where elements go; choose one"
@@ -151,18 +151,6 @@ class Placement(NamedTuple):
 def _shape_of(entries: int, window: Array) -> tuple[int, ...] | None:
     """Return the shape of some elements of a window: its own for all of them."""
     return (entries,) if window.shape is not None and entries != window.count else window.shape
-
-
-def _index_text(at: Any) -> str:
-    """Return an index as on the command line; in Python it may be the object in brackets behind an array."""
-    if isinstance(at, str):
-        return at
-    texts = []
-    for part in at if isinstance(at, tuple | list) else [at]:
-        steps = [] if getattr(part, "step", None) is None else [part.step]
-        bounds = [part.start, part.stop, *steps] if isinstance(part, slice) else [part]
-        texts.append(":".join("" if bound is None else str(integer("`at`", bound)) for bound in bounds))
-    return ",".join(texts)
 
 
 def _read_map(given: Indices, context: Context) -> np.ndarray:

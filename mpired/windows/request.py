@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from mpired import ops
-from mpired.cautions import of_kind
 from mpired.datatypes import Datatype
 from mpired.errors import MpiredWarning, OverflowWarning, SkippedWarning
 from mpired.formats import InputOptions, Model
@@ -79,9 +78,9 @@ class Done(NamedTuple):
     @property
     def bad(self) -> list[Skipped]:
         """The origins that are left out because they cannot be used."""
-        return [each for warning in of_kind(self.cautions, SkippedWarning) for each in warning.skipped]
+        return [each for warning in self.cautions if isinstance(warning, SkippedWarning) for each in warning.skipped]
 
     @property
     def overflow(self) -> list[OverflowWarning]:
         """The warnings of overflow."""
-        return of_kind(self.cautions, OverflowWarning)
+        return [each for each in self.cautions if isinstance(each, OverflowWarning)]

@@ -27,7 +27,7 @@ from mpired.errors import (
 )
 from mpired.files.access import lock_all
 from mpired.files.lock import LockTimeout, Target, open_replaced
-from mpired.files.places import parted
+from mpired.files.places import warn_of_hard_links
 from mpired.formats import Array, Model, format_named
 from mpired.formats.names import lacking
 from mpired.formats.rank import reordered
@@ -107,8 +107,9 @@ class Work:
             stack.callback(origin.close)
         self._formats = request.formats | {window.format.name for window in windows}
         if request.commit == "rename" and request.op.origin:
-            cautions.tell(*cautions.hard_links(parted(request.windows)))
-        cautions.tell(*request.doubts)
+            warn_of_hard_links(request.windows)
+        for doubt in request.doubts:
+            cautions.tell(doubt)
         self._origins = [each if len(each) == 1 else _as_the_windows(each, first) for each in request.origins]
         self._check()
         given = [request.given] * len(first.windows)

@@ -14,7 +14,7 @@ import setups
 from command import Outcome, run
 from rows import each
 
-from mpired.cli import progress
+from mpired.cli import messages
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
 
@@ -91,7 +91,7 @@ def test_what_a_terminal_shows(words, shown, folder):
 
 
 def test_the_bar_leaves_the_terminal_as_it_was(folder, monkeypatch):
-    monkeypatch.setattr(progress, "_PATIENCE", -1.0)
+    monkeypatch.setattr(messages, "_PATIENCE", -1.0)
     words = ("reduce", "--op", "sum", "a.npy", "b.npy", "-f", "-o", "out.npy")
     outcome, seen = on_terminal(*words, cwd=folder, stream=2)
     assert (outcome.status, outcome.out) == (0, b"")
