@@ -145,7 +145,8 @@ def request_line(figures: Mapping[str, Any]) -> str:
 
 def summarise(call: Call, warned: Sequence[MpiredWarning] = ()) -> Summary:
     """Return the summary of a collective that is done, and has warned of this."""
-    plans, files, elements = call.plans, call.combined, call.elements
+    plans, elements = call.plans, call.elements
+    files = [file for group in call.request.combined for file in group]
     chosen = plans[0].ops
     return Summary(
         op=",".join(map(str, chosen)),
@@ -416,13 +417,13 @@ def describe_call(call: Call) -> Description:
     """Return what a collective would do."""
     from mpired.provenance import SUFFIX  # noqa: PLC0415 - for a dry run only
 
-    plans, files = call.plans, call.combined
+    plans = call.plans
     blocks = zip(plans[0].block_counts, (ranks[0] for ranks in plans[0].buffers), strict=True)
     return Description(
         call=call.request.collective.function,
         op=",".join(map(str, plans[0].ops)),
         buffers=[{"name": each.name, "datatype": str(each.datatype), "count": each.count} for each in call.elements],
-        nranks=len(files),
+        nranks=sum(map(len, call.request.combined)),
         nbytes=sum(plan.nbytes for plan in plans),
         written=[_written(each, plan) for plan, own in zip(plans, call.results_by_plan, strict=True) for each in own]
         + [Written(path, SUFFIX[1:], None, exact=False) for path in call.beside],

@@ -24,7 +24,7 @@ from mpired.files.scratch import Compression, Single
 from mpired.files.transaction import Transaction
 from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
-from mpired.formats import Array, ArrayLayout, AtHand, RankFile, format_named
+from mpired.formats import Array, ArrayLayout, AtHand, format_named
 from mpired.options import Options
 from mpired.sources.source import Source
 
@@ -46,6 +46,9 @@ class Call(NamedTuple):
     ranges: tuple[tuple[int, int], ...]  # the ranges of the file that results change; empty if they are new files
     renamed: tuple[str, ...]  # the files that new ones take the place of
     results: tuple[Result, ...]  # of all groups
+    elements: list[
+        Array
+    ]  # the buffers of the root, as they are combined: pairs with indices only if all ops take these
 
     @property
     def sources(self) -> list[Source]:
@@ -53,21 +56,11 @@ class Call(NamedTuple):
         return [source for group in self.request.groups for file in group for source in file.sources]
 
     @property
-    def combined(self) -> list[RankFile]:
-        """The ranks whose elements are combined."""
-        return [file for group in self.request.collective.combined(self.request.groups) for file in group]
-
-    @property
-    def elements(self) -> list[Array]:
-        """The buffers of the root, as they are combined: pairs with indices only if all ops take these."""
-        op = next((op for op in self.request.ops if op.groups != Group.PAIR), self.request.ops[0])
-        return [taken_by(op, buffer) for buffer in self.request.root.buffers]
-
-    @property
     def left_out(self) -> list[str]:
         """The arrays of the root's file that a result like it has not, or of those to carry one in another format."""
-        root, formats = self.request.root, {each.format for each in self.results}
-        if self.request.options["in_place"] or not format_named(root.format).has_arrays:
+        options, formats = self.request.options, {each.format for each in self.results}
+        root = self.request.groups[0][options["root"]]
+        if options["in_place"] or not format_named(root.format).has_arrays:
             return []
         if formats == {root.format}:
             return root.left_out
@@ -106,8 +99,7 @@ class Call(NamedTuple):
         """Describe the call in the record of where its results come from."""
         plan = self.plans[0]
         rules = plan.ops[0].rules
-        files = labelled(self.request.collective.combined(self.request.groups))
-        inputs = [(name, source) for name, file in files for source in file.sources]
+        inputs = [(name, source) for name, file in labelled(self.request.combined) for source in file.sources]
         record = {
             "version": __version__,
             "function": self.request.collective.function,
@@ -152,34 +144,34 @@ def plan_call(  # noqa: PLR0913 - all that a call is
         raise with_others(error, in_the_way(new)) from None
     groups = [*group_plans(request)]
     paths_by_group = [paths_of(group_plan, request, outputs) for group_plan in groups]
-    paths = [path for each in paths_by_group for path in each]
-    check_different(paths)
-    if not in_place:
-        names = [*paths, *(map(request.note.beside, paths) if request.note is not None else ())]
-        if existing := [name for name in names if is_url(name) or os.path.exists(name)]:
-            request.check_no_input(existing, _WAY_OUT[collective.to_root])
-        for path in paths if options["link"] or options["level"] is not None else ():
-            if Compression.of(path, options["level"]) and options["link"]:
-                raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
+    check_different([path for each in paths_by_group for path in each])
     pairs = zip(groups, paths_by_group, strict=True)
     results = tuple(results_of(group_plan, each, request, terminal=terminal) for group_plan, each in pairs)
     every = tuple(result for each in results for result in each)
     paths = [result.path for result in every]
     folders = {result.folder for result in every if result.folder}
     if folders:
-        request.check_no_input(paths, _WAY_OUT[collective.to_root])
         check_different(paths)
-    nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
-    plans = tuple(plan_fold(*each, request, nlocked=nlocked) for each in zip(groups, results, strict=True))
     beside: list[str] = []
     if request.note is not None:
         beside = [request.note.beside(each.path) for each in every if not format_named(each.format).has_notes]
         _check_beside([*paths, *beside])
+    files = (*paths, *beside)
+    if not in_place:
+        if existing := [name for name in files if is_url(name) or os.path.exists(name)]:
+            request.check_no_input(existing, _WAY_OUT[collective.to_root])
+        for path in paths if options["link"] or options["level"] is not None else ():
+            if Compression.of(path, options["level"]) and options["link"]:
+                raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
+    nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
+    plans = tuple(plan_fold(*each, request, nlocked=nlocked) for each in zip(groups, results, strict=True))
     new = tuple(folder for folder in sorted(folders) if not os.path.isdir(folder))
     layouts = [result.layout for result in every if isinstance(result.layout, ArrayLayout)]
-    ranges, files = tuple(each for layout in layouts for each in layout.ranges), (*paths, *beside)
+    ranges = tuple(each for layout in layouts for each in layout.ranges)
     renamed = () if ranges else files
-    return Call(request, plans, results, outputs, tuple(beside), files, new, ranges, renamed, every)
+    op = next((op for op in request.ops if op.groups != Group.PAIR), request.ops[0])
+    elements = [taken_by(op, buffer) for buffer in request.groups[0][options["root"]].buffers]
+    return Call(request, plans, results, outputs, tuple(beside), files, new, ranges, renamed, every, elements)
 
 
 def _check_beside(paths: Sequence[str]) -> None:

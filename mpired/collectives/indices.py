@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from mpired import ops
 from mpired.datatypes import DATATYPES, Datatype, Group, parse, value_index
 from mpired.datatypes.pairs import INDICES, column_names
 from mpired.errors import DatatypeError, OpError, UsageError
@@ -17,15 +16,6 @@ from mpired.options import Options
 from mpired.ranks.order import EXAMPLE, numbers_of
 
 _DEFAULTS = ("INT", "INT64_T")
-
-
-def check(op: ops.Op, *, in_place: bool) -> None:
-    """Raise `UsageError` if indices make no sense, whatever the ranks hold."""
-    if op.groups != Group.PAIR:
-        raise UsageError("`index`", f"is for maxloc and minloc, not for {op}; leave it out")
-    if in_place:
-        reason = "would put pairs into files of plain values; name an `output`, or leave `index` out"
-        raise UsageError("`in_place`", reason)
 
 
 def as_pairs(

@@ -11,7 +11,7 @@ from mpired import codecs, ops
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
 from mpired.collectives.table import BEFORE, CallShape, OpField, Share, arrays_in, taken_by
-from mpired.datatypes import Datatype, Group
+from mpired.datatypes import Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_of
 from mpired.errors import CountError, UsageError
 from mpired.files import calls
@@ -133,16 +133,19 @@ def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
     # Of a pair in a file of several ops both fields are arrays of their own: not every format has structures.
     fields = [OpField(number) for number in range(len(request.ops))]
     files = [fields]
+    results = [[op.result(taken_by(op, each).datatype) for each in request.groups[-1][0].buffers] for op in request.ops]
+    # Of each op the datatype of the first results that are not pairs; None if all are.
+    others = [next((each for each in own if each.group is not Group.PAIR), None) for own in results]
     if request.options["split"] is not None:
-        for op in request.ops:
-            if (datatype := _no_pair(op, request)) is not None:
+        for op, datatype in zip(request.ops, others, strict=True):
+            if datatype is not None:
                 reason = f"writes the two parts of pairs, and {op} gives {datatype.label}"
                 raise UsageError("`split`", f"{reason}; name an `output`")
         files = [[each._replace(field=field) for each in fields] for field in FIELDS]
     elif request.by_op:
         files = [[each] for each in fields]
     elif len(fields) > 1:
-        parts = [FIELDS if _no_pair(op, request) is None else ("",) for op in request.ops]
+        parts = [FIELDS if other is None else ("",) for other in others]
         files = [[OpField(op, field) for op, _ in fields for field in parts[op]]]
     if request.options["count_valid"] is not None:
         files.append([OpField(0, VALID)])
@@ -151,14 +154,8 @@ def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
     return tuple(share._replace(fields=tuple(each), has_ops=has_ops) for each, has_ops in pairs for share in shares)
 
 
-def _no_pair(op: ops.Op, request: Request) -> Datatype | None:
-    """Return the datatype of the first results of an op that are not pairs; None if all are."""
-    datatypes = (op.result(taken_by(op, buffer).datatype) for buffer in request.groups[-1][0].buffers)
-    return next((datatype for datatype in datatypes if datatype.group is not Group.PAIR), None)
-
-
 def paths_of(group_plan: GroupPlan, request: Request, outputs: Sequence[str]) -> list[str]:
-    """Return where the results of a deal go; without an output each replaces the file of its rank."""
+    """Return where the results of a group go; without an output each replaces the file of its rank."""
     if not outputs:
         return [receiver.replaced for receiver in group_plan.receivers]
     if request.collective.to_root:
@@ -171,7 +168,7 @@ def paths_of(group_plan: GroupPlan, request: Request, outputs: Sequence[str]) ->
 
 
 def results_of(group_plan: GroupPlan, paths: Sequence[str], request: Request, *, terminal: bool) -> tuple[Result, ...]:
-    """Return the results of a deal, each with its path and its layout."""
+    """Return the results of a group, each with its path and its layout."""
     in_place = request.options["in_place"]
     results: list[Result] = []
     files: list[tuple[str, Sequence[int] | None, Layout]] = []
@@ -217,7 +214,8 @@ def _index_of(path: str, file: RankFile, form: Format) -> str:
 
 def _with_header(layout: Layout, form: Format, request: Request) -> Layout:
     """Return the layout of a raw result with the bytes before the elements of the root's raw file."""
-    file, buffer = request.root, stored_array(request.root.buffers[0])
+    file = request.groups[0][request.options["root"]]
+    buffer = stored_array(file.buffers[0])
     are_raw = form.needs_type and format_named(file.format).needs_type
     if not are_raw or not buffer.offset or not buffer.is_flat or not isinstance(layout, FlatLayout):
         reason = "is for raw results of a raw file with a header that `offset` skips, and its elements in one piece"
