@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # a report of one command need not wait for the modules of al
     from mpired.formats import RankFile
     from mpired.formats.rank import SkippedArray
     from mpired.packing import Packing, Transfer
-    from mpired.windows.request import Done
+    from mpired.windows.call import Done
     from mpired.windows.transaction import Work as WindowsWork
 
 

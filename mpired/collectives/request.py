@@ -142,7 +142,15 @@ def _check(request: Request, formats: Collection[str], pairing: str) -> None:
     if skipped:
         cautions.tell(*skipped_warnings(skipped, sum(map(len, request.words)) + len(skipped)))
     if options["sort"] == "given" and options["rank_regex"] is None:
-        _warn_of_order(request)
+        # Two ranks are probably in the wrong order, and that shows in the results.
+        all_rounding = [op.rounds for op in request.ops if not op.rules.exact]
+        in_last_bits = any(
+            each.datatype.group in rounding for rounding in all_rounding for each in groups[0][0].buffers
+        )
+        is_alike = request.collective.alike and options["index"] not in {"rank", "global"}
+        pairs = (unnatural([file.source.name for file in files]) for files in request.combined)
+        if (in_last_bits or not is_alike) and (pair := next(filter(None, pairs), None)):
+            cautions.tell(cautions.order(*pair, "last bits" if is_alike else "results"))
 
 
 def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> InputOptions:
@@ -165,19 +173,6 @@ def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> Inp
     if twice := next((name for name in both if both.count(name) > 1), None):
         raise UsageError("`keep`", f"names the column {twice!r}, which is named already; it is kept or combined")
     return inputs
-
-
-def _warn_of_order(request: Request) -> None:
-    """Warn of two ranks that are probably in the wrong order, if the order shows in the results."""
-    where, buffers = "results", request.groups[0][0].buffers
-    if request.collective.alike and request.options["index"] not in {"rank", "global"}:
-        where = "last bits"
-        if not any(each.datatype.group in op.rounds for op in request.ops if not op.rules.exact for each in buffers):
-            return
-    for files in request.combined:
-        if pair := unnatural([file.source.name for file in files]):
-            cautions.tell(cautions.order(*pair, where))
-            return
 
 
 def _widened(groups: _Groups, chosen: Sequence[ops.Op]) -> _Groups:

@@ -23,7 +23,7 @@ from mpired.formats import RAW, Array, FlatLayout, Format, Layout, Model, format
 from mpired.formats.convert import as_in
 from mpired.formats.memory import MemorySource, masks_of
 from mpired.ops.state import absent
-from mpired.windows.request import Done
+from mpired.windows.call import Done
 
 
 def laid_out(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[Format, Layout]:

@@ -81,22 +81,18 @@ class Origin:
         with nullcontext() if self.stays_open else closing(reader):
             return block, reader.read(self._first + index.start, block)
 
-    def in_order(self, *, fortran_order: bool) -> Origin:
-        """Return the same array with the elements in that order; only an array of several dimensions has another."""
-        turned = in_order(self.array, fortran_order=fortran_order)
-        if turned.shape is not None and turned.fortran_order != fortran_order and turned.isolated:
-            reason = f"its format cannot be read in {'Fortran' if fortran_order else 'C'} order, as the target's is"
-            raise CountError(self.name, f"{reason}; save both in one order")
-        if (spare := self._context.spare_memory(BASE_NBYTES)) is not None and turned.is_turned:
-            turned = within_memory(turned, min(turned.memory, max(spare // 4, _BLOCK_NBYTES)))
-        return self._of(turned)
-
-    def widened(self, datatype: Datatype, missing: float | None) -> Origin:
-        """Return the same elements in a wider datatype."""
-        return self if datatype == self.datatype else self._of(widened(self.array, datatype, missing))
-
-    def _of(self, array: Array) -> Origin:
-        """Return an origin whose elements are made of these."""
+    def as_in(self, window: Array, missing: float | None, *, by_shape: bool) -> Origin:
+        """Return an origin with the elements in the datatype of a window and, `by_shape`, in its order."""
+        array = self.array
+        if by_shape and len(window.shape or ()) > 1:  # only an array of several dimensions has another order
+            array = in_order(array, fortran_order=window.fortran_order)
+            if array.shape is not None and array.fortran_order != window.fortran_order and array.isolated:
+                reason = f"its format cannot be read in {'Fortran' if window.fortran_order else 'C'} order"
+                raise CountError(self.name, f"{reason}, as the target's is; save both in one order")
+            if (spare := self._context.spare_memory(BASE_NBYTES)) is not None and array.is_turned:
+                array = within_memory(array, min(array.memory, max(spare // 4, _BLOCK_NBYTES)))
+        if window.datatype != self.datatype:
+            array = widened(array, window.datatype, missing)
         if array is self.array:
             return self
         origin = Origin(array, self._context, self.format, self._first, self.count)

@@ -87,11 +87,6 @@ class Placement(NamedTuple):
             raise UsageError("`windows`", "is given several times; choose one with `target_rank`, or use `map`")
         return cls(disp, unit, number, typemap, box, indices, rank, is_numbered, context)
 
-    @property
-    def by_shape(self) -> bool:
-        """Whether a whole origin has the shape of the elements, so that those of the same index are combined."""
-        return self.indices is None and not self.is_numbered
-
     def shares(self, windows: Sequence[Array], given: Given) -> list[WindowShare | None]:
         """Return for each window its elements, checked."""
         first = self.rank or 0
@@ -101,7 +96,7 @@ class Placement(NamedTuple):
             window = windows[first]
             if self.box is None:
                 runs = self._runs(window, given)
-                shape = _shape_of(runs.entries, window)
+                shape = window.shape if window.shape is None or runs.entries == window.count else (runs.entries,)
             else:
                 shape, runs = _box(window, self.box, given, self.context)
             _check_counts(given, runs.entries)
@@ -144,13 +139,9 @@ class Placement(NamedTuple):
         for window, (start, stop) in zip(windows, itertools.pairwise(borders), strict=True):
             index = np.flatnonzero((indices >= start) & (indices < stop))
             access = IndexMap(indices[index] - start, index, window.stored.itemsize)
-            shares.append(WindowShare(window, access, _shape_of(len(index), window)) if len(index) else None)
+            shape = window.shape if window.shape is None or len(index) == window.count else (len(index),)
+            shares.append(WindowShare(window, access, shape) if len(index) else None)
         return shares
-
-
-def _shape_of(entries: int, window: Array) -> tuple[int, ...] | None:
-    """Return the shape of some elements of a window: its own for all of them."""
-    return (entries,) if window.shape is not None and entries != window.count else window.shape
 
 
 def _index_text(at: Any) -> str:

@@ -46,13 +46,6 @@ class Batch(NamedTuple):
     at: np.ndarray | None
     rounds: Sequence[Round]  # in order
 
-    def of_rows(self, name: str, itemsize: int) -> Batch:
-        """Return the same elements where each has one byte."""
-        if any(start % itemsize or stop % itemsize for start, stop in self.ranges):
-            raise RangeError(name, f"may have nulls, and the request does not begin at one of its {itemsize}-byte rows")
-        ranges = [(start // itemsize, stop // itemsize) for start, stop in self.ranges]
-        return Batch(ranges, None if self.at is None else self.at // itemsize, self.rounds)
-
 
 class Runs:
     """Runs of elements, in the order of the type map."""
@@ -109,7 +102,13 @@ class Runs:
         """Yield all elements, ascending by their place in the window."""
         first = np.cumsum(self.counts) - self.counts
         order = np.argsort(self.starts, kind="stable")
-        starts, counts, first = self._pieces(self.starts[order], self.counts[order], first[order])
+        starts, counts, first = self.starts[order], self.counts[order], first[order]
+        most = max(1, _BATCH_NBYTES // self.itemsize)
+        if len(counts) and counts.max() > most:  # runs that are larger than a batch are cut
+            pieces = -(-counts // most)
+            within = _expanded(np.zeros_like(pieces), pieces, most)
+            counts = np.minimum(np.repeat(counts, pieces) - within, most)
+            starts, first = np.repeat(starts, pieces) + within * self.itemsize, np.repeat(first, pieces) + within
         for group in _groups(starts, starts + counts * self.itemsize):
             if group.stop - group.start == 1:
                 start, count, index = (int(each[group.start]) for each in (starts, counts, first))
@@ -117,16 +116,6 @@ class Runs:
             else:
                 ranges, at = _laid_out(starts[group], counts[group], self.itemsize)
                 yield Batch(ranges, at, [Round(None, _expanded(first[group], counts[group], 1))])
-
-    def _pieces(self, starts: np.ndarray, counts: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Cut runs that are larger than a batch."""
-        most = max(1, _BATCH_NBYTES // self.itemsize)
-        if not len(counts) or counts.max() <= most:
-            return starts, counts, first
-        pieces = -(-counts // most)
-        within = _expanded(np.zeros_like(pieces), pieces, most)
-        counts = np.minimum(np.repeat(counts, pieces) - within, most)
-        return np.repeat(starts, pieces) + within * self.itemsize, counts, np.repeat(first, pieces) + within
 
 
 class IndexMap:

@@ -13,7 +13,6 @@ import numpy as np
 from mpired.errors import OutputExistsError, UsageError
 from mpired.files import calls
 from mpired.files.keys import Keys
-from mpired.files.keys import of_file as keys_of_file
 from mpired.files.lock import Target, check_reach, check_reaches
 from mpired.files.places import check_new
 from mpired.files.scratch import Scratch
@@ -27,9 +26,9 @@ from mpired.formats.input_options import ORDERS
 from mpired.ops.state import Elements
 from mpired.sources.local import LocalSource
 from mpired.sources.source import Source
+from mpired.windows.call import WindowRequest
 from mpired.windows.origin import can_be_null
 from mpired.windows.placement import WindowShare
-from mpired.windows.request import WindowRequest
 
 _BLOCK_NBYTES = 4 << 20
 _ALIGNMENT = 64
@@ -70,17 +69,6 @@ class WindowFile:
     def is_new(self) -> bool:
         """Whether the file is being made: even if nothing is combined into it."""
         return isinstance(self.file, NewFile)
-
-    def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Take new bytes for the update, if there is one; offsets ascend."""
-        if self.update is not None:
-            self.update.write(data, offset)
-
-    def open_keys(self, stack: ExitStack) -> Keys:
-        """Return the keys of origins that were combined into it before; `stack` closes their file."""
-        if self.file is None:
-            return stack.enter_context(keys_of_file(self.name))
-        return Keys(self.file, None if self.is_new else self.file.fd)
 
     def begin(self, request: WindowRequest) -> Update:
         """Begin to change it."""
@@ -265,7 +253,8 @@ def _native(source: Source, column: Array, row: Format, request: WindowRequest) 
     nullable = marked is not None and bool(marked.values)
     if row.has_nulls and not row.has_arrays:  # the format says so beside the values
         nullable = column.nulls != 0 or request.complete is not None
-        nullable = nullable or can_be_null(request.op, column, request.all_origins)
+        origins = [origin for arrays in request.origins for origin in arrays]
+        nullable = nullable or can_be_null(request.op, column, origins)
     return array._replace(nullable=request.inputs.nullable and nullable)
 
 
