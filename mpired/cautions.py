@@ -93,6 +93,12 @@ def times(name: str) -> InputWarning:
     return InputWarning(f"{what}; the result has the times of its model, and no method in `cell_methods`")
 
 
+def times_of_one(time: str, name: str, op: str) -> InputWarning:
+    """Warn of a result that has the times of its model alone, though it is of several times."""
+    what = f"{time!r} has the times of one rank, and {name!r} is of all ranks"
+    return InputWarning(f"{what}; `cell_methods` do not say so, because CF has no method for {op}")
+
+
 def order(first: str, second: str, where: str) -> OrderWarning:
     """Warn of two neighbours among the ranks whose numbers are in the other order."""
     return OrderWarning(

@@ -143,7 +143,7 @@ def plan_call(  # noqa: PLR0913 - all that a call is
         new = outputs if collective.to_root and not options["overwrite"] else ()
         raise with_others(error, in_the_way(new)) from None
     groups = [*group_plans(request)]
-    paths_by_group = [paths_of(group_plan, request, outputs) for group_plan in groups]
+    paths_by_group = [paths_of(group_plan, request) for group_plan in groups]
     check_different([path for each in paths_by_group for path in each])
     pairs = zip(groups, paths_by_group, strict=True)
     results = tuple(results_of(group_plan, each, request, terminal=terminal) for group_plan, each in pairs)

@@ -52,7 +52,8 @@ class Request(NamedTuple):
     inputs: InputOptions  # what the user says of them
     options: Options  # all options
     op_files: tuple[str, ...] = ()  # the files that have user-defined ops
-    by_op: bool = False  # whether the results of each op are apart, in a file or arrays of their own
+    outputs: Sequence[str] = ()  # where the results go; none if they are arrays, or replace the ranks
+    by_op: bool = False  # whether the results are a dict of arrays by op
     note: Note | None = None  # what results say of where they come from; None for nothing
     skipped: tuple[Skipped, ...] = ()  # the ranks that were named and are left out, because they cannot be used
 
@@ -122,7 +123,7 @@ def read_request(
     request = Request(
         collective, chosen, groups, groups[-1:] if collective.to_root else groups, words, inputs, options,
         op_files=tuple(filter(None, (ops.file_of(each) for each in named if isinstance(each, str) and ":" in each))),
-        by_op=ops.is_list(op) and (not outputs or "{op}" in outputs[0]), note=note, skipped=skipped,
+        outputs=outputs, by_op=ops.is_list(op) and not outputs, note=note, skipped=skipped,
     )  # fmt: skip
     _check(request, {(form or format_named(groups[0][0].format)).name for form in forms}, pairing)
     return request
