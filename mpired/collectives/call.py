@@ -38,8 +38,6 @@ class Call(NamedTuple):
     request: Request
     plans: tuple[Plan, ...]  # a fold for each group that gets results
     results_by_plan: tuple[tuple[Result, ...], ...]
-    # where the results go: the paths or the patterns as given; none if they replace the ranks' files
-    outputs: tuple[str, ...]
     beside: tuple[str, ...]  # the files that say where results come from which have no place for that
     paths: tuple[str, ...]  # the files of the results, and after them those beside them
     folders: tuple[str, ...]  # the directories that are made for results in several files
@@ -132,11 +130,7 @@ def plan_call(  # noqa: PLR0913 - all that a call is
 ) -> Call:
     """Check a call: words, ranks, the op on the datatype, the name and form of every result. Write nothing."""
     collective, in_place = COLLECTIVES[name], options["in_place"]
-    outputs = _outputs(collective, output, options, context)
-    check_are_data(outputs)
-    if not collective.to_root or len(outputs) > 1 or (ops.is_list(op) and "{op}" in str(output)):
-        for url in filter(is_url, outputs):
-            raise UsageError(url, NOT_TOGETHER)
+    outputs = _outputs(collective, op, output, options, context)
     try:
         request = read_request(collective, ranks, op, options, context, outputs)
     except (MpiredError, OSError) as error:
@@ -171,7 +165,7 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     renamed = () if ranges else files
     op = next((op for op in request.ops if op.groups != Group.PAIR), request.ops[0])
     elements = [taken_by(op, buffer) for buffer in request.groups[0][options["root"]].buffers]
-    return Call(request, plans, results, outputs, tuple(beside), files, new, ranges, renamed, every, elements)
+    return Call(request, plans, results, tuple(beside), files, new, ranges, renamed, every, elements)
 
 
 def _check_beside(paths: Sequence[str]) -> None:
@@ -189,7 +183,9 @@ _WAY_OUT = {
 }
 
 
-def _outputs(collective: Collective, output: str | None, options: Options, context: Context) -> tuple[str, ...]:
+def _outputs(
+    collective: Collective, op: ops.Ops, output: str | None, options: Options, context: Context
+) -> tuple[str, ...]:
     """Return where the results go, none if they replace the ranks' files."""
     in_place, split, count_valid = options["in_place"], options["split"], options["count_valid"]
     if in_place and output is not None:
@@ -205,11 +201,12 @@ def _outputs(collective: Collective, output: str | None, options: Options, conte
     if output == "-" and context.engine and not context.engine.own_output:
         reason = f"is standard output, which the launcher of {context.engine.name} may write to; name a file"
         raise UsageError("`output`", reason)
-    if split is not None:
-        return os.fspath(split[0]), os.fspath(split[1])
-    if output is not None and count_valid is not None:
-        return output, os.fspath(count_valid)
-    return () if output is None else (output,)
+    names = tuple(os.fspath(name) for name in split or (output, count_valid) if name is not None)
+    check_are_data(names)
+    are_several = not collective.to_root or len(names) > 1 or (ops.is_list(op) and "{op}" in str(output))
+    if url := next((name for name in names if are_several and is_url(name)), None):
+        raise UsageError(url, NOT_TOGETHER)
+    return names
 
 
 def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> Plan:

@@ -61,14 +61,6 @@ class Recipient(NamedTuple):
             raise UsageError("{stem}", f"rank {self.share.rank} is {what}, which has no name; use {{rank}}")
         return os.path.splitext(os.path.basename(codecs.stripped(name)))[0]
 
-    @property
-    def replaced(self) -> str:
-        """The path of its file, which the result replaces."""
-        if not isinstance(self.word, str):
-            what = self.file.source.name
-            raise UsageError("`in_place`", f"would replace rank {self.share.rank}, {what}; name a file by its path")
-        return self.word
-
 
 def expand(pattern: str, ranks: Sequence[Recipient]) -> list[str]:
     """Return the name of each rank's result."""
@@ -159,7 +151,11 @@ def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
 def paths_of(group_plan: GroupPlan, request: Request) -> list[str]:
     """Return where the results of a group go; without an output each replaces the file of its rank."""
     if not (outputs := request.outputs):
-        return [receiver.replaced for receiver in group_plan.receivers]
+        for rank, file, word in ((each.share.rank, each.file, each.word) for each in group_plan.receivers):
+            if not isinstance(word, str):
+                reason = f"would replace rank {rank}, {file.source.name}; name a file by its path"
+                raise UsageError("`in_place`", reason)
+        return [str(receiver.word) for receiver in group_plan.receivers]
     if request.collective.to_root:
         labels = ops.labels(request.ops) if any("{op}" in name for name in outputs) else []
         names = ([name.replace("{op}", label) for label in labels] if "{op}" in name else [name] for name in outputs)

@@ -84,7 +84,7 @@ class Origin:
     def as_in(self, window: Array, missing: float | None, *, by_shape: bool) -> Origin:
         """Return an origin with the elements in the datatype of a window and, `by_shape`, in its order."""
         array = self.array
-        if by_shape and len(window.shape or ()) > 1:  # only an array of several dimensions has another order
+        if by_shape:
             array = in_order(array, fortran_order=window.fortran_order)
             if array.shape is not None and array.fortran_order != window.fortran_order and array.isolated:
                 reason = f"its format cannot be read in {'Fortran' if window.fortran_order else 'C'} order"

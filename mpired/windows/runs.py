@@ -62,6 +62,8 @@ class Runs:
         self.entries = int(counts.sum())
         self.nbytes = self.entries * itemsize  # that will be written, about
         self.held = len(first) * RUN_NBYTES if len(first) > 1 else 0  # bytes of memory of the places, about
+        # whether the elements of an origin are needed in their order, so that it need not be in memory
+        self.in_order = len(first) <= 1 or int(self.counts.min()) * itemsize >= _BATCH_NBYTES
 
     @classmethod
     def of(cls, typemap: TypeMap, itemsize: int) -> Runs:
@@ -69,11 +71,6 @@ class Runs:
         read = functools.partial(_starts_counts, itemsize=itemsize)
         starts, counts = typemap.folded(read, lambda of: of.is_component)
         return cls(starts, counts, itemsize)
-
-    @property
-    def in_order(self) -> bool:
-        """Whether the elements of an origin are needed in their order, so that it need not be in memory."""
-        return len(self.starts) <= 1 or int(self.counts.min()) * self.itemsize >= _BATCH_NBYTES
 
     def repeated(self, start: int, count: int, extent: int, context: Context) -> Runs:
         """Return `count` copies from the byte `start` on, each `extent` bytes after the one before."""

@@ -163,8 +163,12 @@ class Work:
             if len(target.windows) != len(first.windows):
                 reason = "has other arrays than the first window; choose those of both with `columns`"
                 raise CountError(target.name, reason)
-            if request.within is not None:
-                _check_within(request.within, target)
+            within, types = request.within, list(dict.fromkeys(each.datatype for each in target.windows))
+            # Of several arrays with different datatypes it has to hold that of each.
+            takes = [within and (each.form == within.form or (types[1:] and holds(within, each))) for each in types]
+            if within is not None and not all(takes):
+                reason = f"is {within.label}, and {target.name} has {', '.join(each.label for each in types)}"
+                raise UsageError("`accumulate_in`", f"{reason}; name the datatype of the target")
             for arrays in self._origins:
                 _compare(target, arrays, request.within)
             for i, window in enumerate(target.windows):
@@ -240,11 +244,13 @@ class Work:
                 self._stack.enter_context(window.update)
             for i, share in window.shares if window.origins or self.fetched is not None else ():
                 origins = [self._origins[rank][i] for rank in window.origins]
-                made = [each.as_in(share.window, op.rules.missing, by_shape=self._by_shape) for each in origins]
-                for each in made:
-                    self._stack.callback(each.close)
+                by_shape = self._by_shape and len(share.window.shape or ()) > 1
+                if by_shape or any(each.datatype != share.window.datatype for each in origins):
+                    origins = [each.as_in(share.window, op.rules.missing, by_shape=by_shape) for each in origins]
+                    for each in origins:
+                        self._stack.callback(each.close)
                 name = share.window.name if len(window.shares) > 1 else ""
-                yield from fold(share, op, made, window, self.fetched, name)
+                yield from fold(share, op, origins, window, self.fetched, name)
 
     def _is_there(self, expected: np.ndarray, window: WindowFile) -> bool:
         """Return whether a window has the element that is expected: a target that stays is not written."""
@@ -297,14 +303,6 @@ def _check_one(target: WindowFile) -> None:
         names = ", ".join(window.name for window in target.windows)
         reason = f"has {number(len(target.windows), target.format.noun)} ({names}), and one is needed"
         raise UsageError(target.name, f"{reason}; choose one with `columns`")
-
-
-def _check_within(within: Datatype, target: WindowFile) -> None:
-    """Raise `UsageError` unless a datatype is that of a target; of several arrays it has to hold that of each."""
-    types = {each.datatype: each.datatype.form == within.form for each in target.windows}
-    if not all(same or (len(types) > 1 and holds(within, each)) for each, same in types.items()):
-        reason = f"is {within.label}, and {target.name} has {', '.join(each.label for each in types)}"
-        raise UsageError("`accumulate_in`", f"{reason}; name the datatype of the target")
 
 
 def _compare(target: WindowFile, arrays: Sequence[Origin], within: Datatype | None) -> None:
