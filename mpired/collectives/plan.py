@@ -344,7 +344,17 @@ def _remote_engine(
     costs: _Costs, ops: Sequence[Op], files: Sequence[RankFile], engine: Engine, context: Context
 ) -> tuple[Engine, Context]:
     """Return the engine, whose workers are checked, or that of this machine for small work; and its limits."""
-    _check_reach(ops, files, engine)
+    for op in ops:
+        if op.is_function:
+            reason = f"is a function of this process, which workers of the engine {engine.name} do not have"
+            raise UsageError(str(op), f"{reason}; give the place of one, as FILE.py:FUNCTION")
+        if not engine.stops_ops and getattr(op.kernel, "timeout", None) is not None:
+            reason = f"cannot stop a call in a worker of the engine {engine.name}; leave it out"
+            raise UsageError("`op_timeout`", reason)
+    for file in files:
+        if file.source.is_private:
+            reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
+            raise UsageError(file.source.name, f"{reason}; write it to a file first")
     if costs.is_small or costs.nforward:  # one process does it anyway
         return LOCAL, context
     from mpired.engines import probe  # noqa: PLC0415 - of few commands
@@ -365,21 +375,6 @@ def _decompressed_ahead(threads: int, _number: int, rank: Array) -> Array:
     if not isinstance(source, CompressedSource):
         return rank
     return with_stored(rank, lambda array: array._replace(source=source.reading_ahead(threads)))
-
-
-def _check_reach(ops: Sequence[Op], files: Sequence[RankFile], engine: Engine) -> None:
-    """Raise an error if workers on other machines cannot open a rank as this process can, or cannot apply the ops."""
-    for op in ops:
-        if op.is_function:
-            reason = f"is a function of this process, which workers of the engine {engine.name} do not have"
-            raise UsageError(str(op), f"{reason}; give the place of one, as FILE.py:FUNCTION")
-        if not engine.stops_ops and getattr(op.kernel, "timeout", None) is not None:
-            reason = f"cannot stop a call in a worker of the engine {engine.name}; leave it out"
-            raise UsageError("`op_timeout`", reason)
-    for file in files:
-        if file.source.is_private:
-            reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
-            raise UsageError(file.source.name, f"{reason}; write it to a file first")
 
 
 def _max_open(

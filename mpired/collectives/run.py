@@ -217,7 +217,14 @@ def _placed(share: Share, values: Sequence[Missing | None], plan: Plan, end: int
 
 def fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
     """Fold all segments into files."""
-    is_sent = not plan.engine.same_host and not _are_filled(plan, targets)
+    is_sent = not plan.engine.same_host
+    drafts = [target.file for target in targets if target.file.inode[1]]
+    # Workers on other machines write several results, in folders that all can write to.
+    if plan.engine.fills_drafts and len(drafts) >= max(2, len(targets)):
+        from mpired.engines import probe  # noqa: PLC0415 - for other machines only
+
+        one_in_each = {os.path.dirname(draft.path): draft for draft in drafts}
+        is_sent = not probe.all_write(plan.engine.runner, list(one_in_each.values()))
     is_function = any(op.is_function for op in plan.ops)
     with closing(decoding.Decoder()) if is_function else nullcontext() as decoder, ExitStack() as stack:
         decoded = plan
@@ -279,19 +286,6 @@ def _received(plan: Plan, targets: Sequence[ResultFile], parts: Iterable[PieceRe
                 writers.take(each._replace(block=block))
             yield part._replace(sent=(), hidden=writers.hidden)
             writers.hidden = {}
-
-
-def _are_filled(plan: Plan, targets: Sequence[ResultFile]) -> bool:
-    """Return whether workers on other machines write the results: several files, in folders that all can write to."""
-    if not plan.engine.fills_drafts:
-        return False
-    from mpired.engines import probe  # noqa: PLC0415 - for other machines only
-
-    drafts = [target.file for target in targets if target.file.inode[1]]
-    one_in_each = {os.path.dirname(draft.path): draft for draft in drafts}
-    if len(drafts) < max(2, len(targets)):
-        return False
-    return probe.all_write(plan.engine.runner, list(one_in_each.values()))
 
 
 _P = TypeVar("_P")  # progress of a segment, with the number of bytes read: `nbytes`

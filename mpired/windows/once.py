@@ -38,11 +38,6 @@ def not_applied(keys: Collection[Key], recorded: Keys) -> tuple[list[Key], list[
     return new, [key for key in new if key.content[:_CONTENT_NBYTES] in contents]
 
 
-def _padded(old: bytes) -> bytes:
-    """Return a shorter key as it is recorded."""
-    return old.ljust(KEY_NBYTES, b"\0")
-
-
 def keys_of(
     origins: Sequence[Sequence[Origin]],
     words: Sequence[object],
@@ -55,8 +50,8 @@ def keys_of(
     # `words`, has its own, of its place, its content, and the op and its place in the target.
     if (key := options["once_key"]) is not None:
         data = key.encode(errors="surrogateescape")
-        chosen = Key(digest(data, KEY_NBYTES).digest(), _padded(digest(data, _OLD_NBYTES).digest()), key)
-        return {chosen: range(len(origins))}
+        old = digest(data, _OLD_NBYTES).digest().ljust(KEY_NBYTES, b"\0")
+        return {Key(digest(data, KEY_NBYTES).digest(), old, key): range(len(origins))}
     where = {name: str(value) for name, value in part(PLACES, options).items() if value is not None}
     if indices is not None:
         where["map"] = digest(indices.tobytes(), 64).hexdigest()
@@ -78,7 +73,7 @@ def keys_of(
             content[:nbytes] + digest(data, whole - nbytes).digest()
             for nbytes, whole in ((_CONTENT_NBYTES, KEY_NBYTES), (_OLD_CONTENT_NBYTES, _OLD_NBYTES))
         )
-        keys.setdefault(Key(kept, _padded(old), place, content), (number,))
+        keys.setdefault(Key(kept, old.ljust(KEY_NBYTES, b"\0"), place, content), (number,))
     return keys
 
 

@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mpired import ops
 from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES, Context, spare_open_files
 from mpired.datatypes import Datatype
 from mpired.datatypes.datatype import tail
@@ -64,14 +63,18 @@ class Origin:
 
     def read(self, index: Index) -> Elements:
         """Return elements in an array of the caller's own, and which of them are there; None for all."""
-        if self._all is None:
+        elements = self._all
+        if elements is None:
             if isinstance(index, slice):
                 return self._range(index)
             first, last = (int(index.min()), int(index.max())) if len(index) else (0, 0)
             if last - first < 2 * len(index):  # near each other
-                return _taken(self._range(slice(first, last + 1)), index - first)
-            self._all = self._range(slice(0, self.count))
-        return _taken(self._all, index)
+                elements, index = self._range(slice(first, last + 1)), index - first
+            else:
+                elements = self._all = self._range(slice(0, self.count))
+        values, there = elements
+        some = values[index]
+        return some.copy() if isinstance(index, slice) else some, None if there is None else there[index]
 
     def _range(self, index: slice) -> Elements:
         block = np.empty(index.stop - index.start, self.datatype.form)
@@ -165,13 +168,6 @@ def choose_open(origins: Sequence[Origin], context: Context) -> None:
         origin.stays_open = nopen < most and nbytes + origin.open_nbytes <= room
         if origin.stays_open:
             nopen, nbytes = nopen + 1, nbytes + origin.open_nbytes
-
-
-def _taken(elements: Elements, index: Index) -> Elements:
-    """Return a copy of some elements, and which of these are there."""
-    values, there = elements
-    some = values[index]
-    return some.copy() if isinstance(index, slice) else some, None if there is None else there[index]
 
 
 def whole(array: Array) -> np.ndarray:
@@ -268,8 +264,3 @@ def at_each_byte(octets: np.ndarray, nbytes: int) -> np.ndarray:
     dtype = np.dtype(f"{'u' if nbytes in transfer.NUMBERS else 'V'}{nbytes}")
     elements: np.ndarray = np.ndarray((len(octets) - nbytes + 1,), dtype, octets.data, 0, (1,))
     return elements
-
-
-def can_be_null(op: ops.Op, window: Array, origins: Sequence[Origin]) -> bool:
-    """Return whether elements of a window may be null after a call."""
-    return ops.may_be_null(op, window.datatype, [window.nulls != 0, *(each.array.nulls != 0 for each in origins)])

@@ -23,11 +23,11 @@ from mpired.formats.array import blocks, within_budget
 from mpired.formats.convert import in_form
 from mpired.formats.decoding import rewrite
 from mpired.formats.input_options import ORDERS
+from mpired.ops import may_be_null
 from mpired.ops.state import Elements
 from mpired.sources.local import LocalSource
 from mpired.sources.source import Source
 from mpired.windows.call import WindowRequest
-from mpired.windows.origin import can_be_null
 from mpired.windows.placement import WindowShare
 
 _BLOCK_NBYTES = 4 << 20
@@ -253,8 +253,8 @@ def _native(source: Source, column: Array, row: Format, request: WindowRequest) 
     nullable = marked is not None and bool(marked.values)
     if row.has_nulls and not row.has_arrays:  # the format says so beside the values
         nullable = column.nulls != 0 or request.complete is not None
-        origins = [origin for arrays in request.origins for origin in arrays]
-        nullable = nullable or can_be_null(request.op, column, origins)
+        lacking = [column.nulls != 0, *(each.array.nulls != 0 for arrays in request.origins for each in arrays)]
+        nullable = nullable or may_be_null(request.op, column.datatype, lacking)
     return array._replace(nullable=request.inputs.nullable and nullable)
 
 

@@ -42,7 +42,7 @@ from mpired.windows.call import Done, WindowRequest
 from mpired.windows.elements import fold
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.once import not_applied
-from mpired.windows.origin import Origin, can_be_null, choose_open
+from mpired.windows.origin import Origin, choose_open
 from mpired.windows.placement import Given, WindowShare
 from mpired.windows.targets import Appeared, WindowFile, make_window, open_window, plan_window
 
@@ -174,7 +174,8 @@ class Work:
             for i, window in enumerate(target.windows):
                 ops.check_rules(op, [window.datatype], 1)
                 has_null = window.nullable or not request.inputs.nullable or ops.stands_for_null(op, window.datatype)
-                if not has_null and can_be_null(op, window, [arrays[i] for arrays in self._origins]):
+                lacking = [window.nulls != 0, *(arrays[i].array.nulls != 0 for arrays in self._origins)]
+                if not has_null and ops.may_be_null(op, window.datatype, lacking):
                     way_out = "declare a `_FillValue` in it" if window.name else "use `nulls='ignore'`"
                     raise ops.null_refused(op, window.datatype, window.source.name, way_out)
         if request.fetch:
