@@ -43,7 +43,7 @@ from mpired.windows.elements import fold
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.once import not_applied
 from mpired.windows.origin import Origin, choose_open
-from mpired.windows.placement import Given, WindowShare
+from mpired.windows.placement import Given
 from mpired.windows.targets import Appeared, WindowFile, make_window, open_window, plan_window
 
 
@@ -130,8 +130,13 @@ class Work:
             request.placement.shares([window.windows[i] for window in windows], each) for i, each in enumerate(given)
         ]
         self._placed = placed[0]
-        for window, shares in zip(windows, zip(*placed, strict=True), strict=True):
-            self._choose(window, shares)
+        for window, row in zip(windows, zip(*placed, strict=True), strict=True):
+            shares = [(i, share) for i, share in enumerate(row) if share is not None and share.access.entries]
+            window.shares = sorted(shares, key=lambda each: each[1].window.offset)  # in the order of the file
+            window.changed_nbytes = sum(share.access.nbytes for _, share in shares)
+            window.origins = range(len(request.origins) if shares else 0)
+            if request.keys and shares:
+                self._leave_out_applied(window)
         if request.inputs.context.max_memory is not None:
             self._check_memory()
         choose_open(self._opened, request.inputs.context)
@@ -165,12 +170,13 @@ class Work:
                 raise CountError(target.name, reason)
             within, types = request.within, list(dict.fromkeys(each.datatype for each in target.windows))
             # Of several arrays with different datatypes it has to hold that of each.
-            takes = [within and (each.form == within.form or (types[1:] and holds(within, each))) for each in types]
-            if within is not None and not all(takes):
+            if within is not None and not all(
+                each.form == within.form or (types[1:] and holds(within, each)) for each in types
+            ):
                 reason = f"is {within.label}, and {target.name} has {', '.join(each.label for each in types)}"
                 raise UsageError("`accumulate_in`", f"{reason}; name the datatype of the target")
             for arrays in self._origins:
-                _compare(target, arrays, request.within)
+                _compare(target, arrays, within)
             for i, window in enumerate(target.windows):
                 ops.check_rules(op, [window.datatype], 1)
                 has_null = window.nullable or not request.inputs.nullable or ops.stands_for_null(op, window.datatype)
@@ -197,16 +203,9 @@ class Work:
         one = max((origin.open_nbytes for origin in self._opened), default=0)
         request.inputs.context.check_memory(base + one + again + held * (2 if again else 1))
 
-    def _choose(self, window: WindowFile, placed: Sequence[WindowShare | None]) -> None:
-        """Leave out what a window remembers; one that was changed before a crash is not changed again."""
+    def _leave_out_applied(self, window: WindowFile) -> None:
+        """Leave out the origins that a window remembers; one that was changed before a crash is not changed again."""
         request, keys = self.request, self.request.keys
-        # In the order of the file.
-        shares = [(i, share) for i, share in enumerate(placed) if share is not None and share.access.entries]
-        window.shares = sorted(shares, key=lambda each: each[1].window.offset)
-        window.changed_nbytes = sum(share.access.nbytes for _, share in shares)
-        window.origins = range(len(request.origins) if shares else 0)
-        if not keys or not shares:
-            return
         if window.file is None:
             window.keys = self._stack.enter_context(keys_of_file(window.name))
         else:
