@@ -126,7 +126,7 @@ def summarise_request(
         "skipped": done.skipped,
         "call": call,
         "output": output or (names[0] if len(names) == 1 else "in place"),
-        "overflow": [each.details for each in done.overflow],
+        "overflow": [each.details for each in done.cautions if isinstance(each, OverflowWarning)],
         "bad": [each._asdict() for each in done.bad],
         "inputs": list(map(str, origins)),
         "nan": _nan((done.op,), done.datatypes),

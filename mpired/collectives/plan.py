@@ -187,6 +187,8 @@ class _Costs:
             from mpired.sources.compressed import unpacking_nbytes  # noqa: PLC0415 - few ranks are compressed
 
             self.unpacking = unpacking_nbytes(file.source for file in files)
+        # the memory of a process before its blocks
+        self.base = (STREAMED_BASE_NBYTES if self.is_decoded else BASE_NBYTES) + self.unpacking
 
     def blocks(self, jobs: int, max_open: int, engine: Engine, lines: Lines) -> tuple[int, int, int]:
         """Return how many blocks are read ahead and how many a worker holds, and their bytes without a limit."""
@@ -250,11 +252,6 @@ class _Costs:
         processes = fitting if fitting == 1 else fitting + 1
         spare = (max_memory - processes * base) // (fitting * nblocks)
         return fitting, min(block_bytes, max(spare, least))
-
-    @property
-    def base(self) -> int:
-        """The memory of a process before its blocks."""
-        return (STREAMED_BASE_NBYTES if self.is_decoded else BASE_NBYTES) + self.unpacking
 
     def change(self, change: Callable[[int, Array], Array]) -> None:
         """Change each rank of each buffer, by its number."""
@@ -407,18 +404,11 @@ def cut_segments(
         unit = block_count if grain == 1 else grain
         units = -(-count // unit)
         starts: Sequence[int] = range(0, count, max(1, -(-units // pieces)) * unit)
-        if striped and ranks[0].is_flat:
-            starts = stripes(ranks[0], pieces) or starts
+        first = ranks[0]
+        nstripes = -(-first.end // _STRIPE_BYTES)
+        if striped and first.is_flat and nstripes >= _STRIPES * pieces:  # else they would be too unequal
+            places = range(-(-nstripes // pieces) * _STRIPE_BYTES, first.end, -(-nstripes // pieces) * _STRIPE_BYTES)
+            cuts = (-(-(place - first.offset) // first.stored.itemsize) for place in places)
+            starts = [0, *(cut for cut in cuts if 0 < cut < count)]
         segments += [Segment(i, start, stop) for start, stop in pairwise([*starts, count])]
     return tuple(segments)
-
-
-def stripes(rank: Array, pieces: int) -> list[int]:
-    """Return the first elements of about `pieces` segments of whole stripes; [] if these would be too unequal."""
-    end = rank.offset + rank.count * rank.stored.itemsize
-    nstripes = -(-end // _STRIPE_BYTES)
-    if nstripes < _STRIPES * pieces:
-        return []
-    step = -(-nstripes // pieces) * _STRIPE_BYTES
-    cuts = (-(-(place - rank.offset) // rank.stored.itemsize) for place in range(step, end, step))
-    return [0, *(cut for cut in cuts if 0 < cut < rank.count)]

@@ -138,8 +138,15 @@ def _check(request: Request, formats: Collection[str], pairing: str) -> None:
         buffers = [(buffer.name, taken_by(op, buffer).datatype) for buffer in groups[0][0].buffers]
         ops.check_buffers(op, buffers, ops.Use.REDUCE, pairing=pairing, keeps=keeps)
         ops.check_rules(op, [datatype for _, datatype in buffers], max(map(len, request.combined)))
-    if options["keep"]:
-        _check_kept(request)
+    kept: list[Kept] = []
+    for file in (file for files in groups for file in files) if options["keep"] else ():
+        if file.kept is None:
+            reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
+            raise UsageError("`keep`", f"{reason}; leave it out")
+        kept.append(file.kept)
+    # All ranks have the same; if they may differ each is decoded alone.
+    for each in [kept] if request.inputs.check_coordinates and kept else [[one] for one in kept]:
+        decoding.check_kept(each, "rank 0 of group A" if len(groups) > 1 else "rank 0")
     if skipped:
         cautions.tell(*skipped_warnings(skipped, sum(map(len, request.words)) + len(skipped)))
     if options["sort"] == "given" and options["rank_regex"] is None:
@@ -257,19 +264,6 @@ def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options,
             datatype = ops.widest(op, [inputs.datatype]) or inputs.datatype
             ops.check(op, datatype, ops.Use.REDUCE, pairing=pairing)
             _ = inputs.datatype.form
-
-
-def _check_kept(request: Request) -> None:
-    """Raise an error unless all ranks have the columns that are kept, with the same values."""
-    kept: list[Kept] = []
-    for file in (file for files in request.groups for file in files):
-        if file.kept is None:
-            reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
-            raise UsageError("`keep`", f"{reason}; leave it out")
-        kept.append(file.kept)
-    like = "rank 0 of group A" if len(request.groups) > 1 else "rank 0"
-    for each in [kept] if request.inputs.check_coordinates else [[one] for one in kept]:  # alone it is only decoded
-        decoding.check_kept(each, like)
 
 
 def _weights(path: str) -> tuple[float, ...]:

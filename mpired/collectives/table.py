@@ -152,15 +152,10 @@ def arrays_in(share: Share, chosen: Sequence[ops.Op], buffers: Sequence[Array]) 
             if field:
                 datatype = field_type(datatype, field)
             if field or labels is not None:
-                name = _name(rank, field, "" if labels is None else labels[op])
+                is_pair = field in FIELDS and (rank.values is not None or len(rank.columns) != len(FIELDS))
+                name = column_of(rank.name, rank.columns, field)
+                if label := labels[op] if labels else "":
+                    name = without_indices(rank).name if is_pair else name
+                    name = f"{name}_{label}" if name.strip("/") else label
+                    name = column_names(name)[FIELDS.index(field)] if is_pair else name
             yield ResultArray(number, op, chosen[op], field, rank, name, datatype)
-
-
-def _name(rank: Array, field: str, label: str) -> str:
-    """Return the name of an array of a result, with the label of its op if there are several."""
-    is_pair = field in FIELDS and (rank.values is not None or len(rank.columns) != len(FIELDS))
-    name = without_indices(rank).name if label and is_pair else column_of(rank.name, rank.columns, field)
-    if not label:
-        return name
-    name = f"{name}_{label}" if name.strip("/") else label
-    return column_names(name)[FIELDS.index(field)] if is_pair else name

@@ -14,7 +14,7 @@ from mpired import cautions, datatypes, ops
 from mpired.cautions import of_kind
 from mpired.context import Context
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
-from mpired.errors import DatatypeError, MpiredWarning, OpError, OverflowWarning, SkippedWarning, UsageError
+from mpired.errors import DatatypeError, MpiredWarning, OpError, SkippedWarning, UsageError
 from mpired.files.lock import inode
 from mpired.files.names import check_are_data
 from mpired.files.urls import check_are_files
@@ -86,11 +86,6 @@ class Done(NamedTuple):
     def bad(self) -> list[Skipped]:
         """The origins that are left out because they cannot be used."""
         return [each for warning in of_kind(self.cautions, SkippedWarning) for each in warning.skipped]
-
-    @property
-    def overflow(self) -> list[OverflowWarning]:
-        """The warnings of overflow."""
-        return of_kind(self.cautions, OverflowWarning)
 
 
 def plan_accumulate(

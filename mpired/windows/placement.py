@@ -120,7 +120,12 @@ class Placement(NamedTuple):
                 count = rest if given.entries is None else given.entries
             return Runs(np.array([start]), np.array([count]), itemsize)
         check_layout(window, "`target_type`")
-        _check_reach(window, Run(self.typemap, start, count or 1, self.typemap.extent))
+        name, elements = window.source.name, Run(self.typemap, start, count or 1, self.typemap.extent)
+        if elements.of.size and elements.copies:  # before they are laid out: there may be any number of them
+            check_range(name, *transfer.reach(elements), window.nbytes)
+            if elements.copies * elements.of.size > window.nbytes:
+                reason = f"`target_type` has more bytes than the window, {window.nbytes}, so that its elements overlap"
+                raise OverlapError(name, f"{reason} (MPI-4.1, 12.3.4); nothing was changed")
         element = Runs.of(self.typemap, itemsize)
         if count is None:
             count = 1 if given.entries is None else given.entries // max(element.entries, 1)
@@ -172,17 +177,6 @@ def _read_map(given: Indices, context: Context) -> np.ndarray:
     if indices.dtype == np.uint64:
         indices = np.minimum(indices, np.uint64(2**63 - 1))
     return indices.astype(np.int64)
-
-
-def _check_reach(window: Array, elements: Run) -> None:
-    """Check elements of a derived datatype before they are laid out, of which there may be any number."""
-    if not elements.of.size or not elements.copies:
-        return
-    name, nbytes = window.source.name, window.nbytes
-    check_range(name, *transfer.reach(elements), nbytes)
-    if elements.copies * elements.of.size > nbytes:
-        reason = f"`target_type` has more bytes than the window, {nbytes}, so that its elements overlap"
-        raise OverlapError(name, f"{reason} (MPI-4.1, 12.3.4); nothing was changed")
 
 
 def _check_counts(given: Given, count: int, what: str = "the target") -> None:

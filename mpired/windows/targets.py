@@ -47,6 +47,7 @@ class WindowFile:
     windows: Sequence[Array]  # where the elements are changed: one array, or one for each column
     file: Target | NewFile | None = None  # locked, or being made; `None` in a dry run
     nbytes: int = 0  # of the file
+    fd: int = -1  # the descriptor that has the bytes of the windows
     # of a file that is written again the one that has all else, such as the schema; `None` if elements are changed
     # where they lie
     like: Source | None = None
@@ -58,12 +59,6 @@ class WindowFile:
     keys: Keys | None = None
     new_keys: Sequence[tuple[bytes, str]] = ()  # with their labels
     update: Update | None = None  # `None` if it does not change
-
-    @property
-    def fd(self) -> int:
-        """The descriptor that has the bytes of the windows."""
-        place = self.scratch or self.file
-        return -1 if place is None else place.fd
 
     @property
     def is_new(self) -> bool:
@@ -118,10 +113,10 @@ def open_window(source: LocalSource, request: WindowRequest, target: Target | No
         raise UsageError(source.name, f"is {row.name}, of which no file is updated; write its elements to another")
     if flat := arrays_in_place(file):
         plain = [each._replace(nullable=False) for each in flat]
-        return WindowFile(source.name, row, plain, target, source.nbytes)
+        return WindowFile(source.name, row, plain, target, source.nbytes, -1 if target is None else target.fd)
     # Before the work: a file that cannot be written again is refused.
     nbytes = row.rewriting(file.source)
-    window = WindowFile(source.name, row, (), target, source.nbytes, file.source, rewriting=nbytes)
+    window = WindowFile(source.name, row, (), target, source.nbytes, like=file.source, rewriting=nbytes)
     if target is None:
         return replace(window, windows=[_native(source, each, row, request) for each in file.buffers])
     arrays = [request.decoder.decoding(within_budget(each, inputs.context)) for each in file.buffers]
@@ -190,7 +185,7 @@ def _new_window(name: str, row: Format, request: WindowRequest, draft: NewFile |
         source = LocalSource.of(name, draft.shared_path)
     shape = None if row.needs_type else (like.count,) if like.shape is None else like.shape
     window = Array(source, like.datatype, like.count, layout.stored, layout.offset, shape, like.fortran_order)
-    return WindowFile(name, row, [window], draft, nbytes)
+    return WindowFile(name, row, [window], draft, nbytes, -1 if draft is None else draft.fd)
 
 
 def _new_columns(name: str, row: Format, request: WindowRequest, draft: NewFile | None, stack: ExitStack) -> WindowFile:
@@ -205,7 +200,7 @@ def _new_columns(name: str, row: Format, request: WindowRequest, draft: NewFile 
         reason = f"makes pairs of two columns, which {row.name} targets do not have; name an npy target"
         raise UsageError("`pair`", reason)
     nbytes = sum(each.count * each.stored.itemsize for each in model.buffers)
-    window = WindowFile(name, row, (), draft, nbytes, model.source, rewriting=row.rewriting(model.source))
+    window = WindowFile(name, row, (), draft, nbytes, like=model.source, rewriting=row.rewriting(model.source))
     if draft is None:
         source = LocalSource(name, name, (0, 0, 0, 0))
         return replace(window, windows=[_native(source, each, row, request) for each in model.buffers])
@@ -241,7 +236,7 @@ def _decoded(
         end = max(end, at)
         end += -end % _ALIGNMENT
         windows.append(array)
-    return replace(window, windows=windows, scratch=scratch)
+    return replace(window, windows=windows, scratch=scratch, fd=scratch.fd)
 
 
 def _native(source: Source, column: Array, row: Format, request: WindowRequest) -> Array:
