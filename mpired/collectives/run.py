@@ -108,11 +108,9 @@ def _encode(plan: Plan, encoded: Sequence[tuple[Result, Output]], flat: Sequence
 
 def _flow(result: Result, layout: FlatLayout, output: StreamOutput, plan: Plan) -> ResultFile | None:
     """Return a stream that takes a result as it is made, in order and in this process; None if that is not possible."""
-    if not any(rank.source.is_forward for rank in plan.buffers[0]):
-        return None
-    if len(plan.segments) > 1 or plan.isolated or layout.around or layout.before or layout.head_of:
-        return None
-    if (stream := output.flow()) is None:
+    is_read_in_order = len(plan.segments) <= 1 and any(rank.source.is_forward for rank in plan.buffers[0])
+    is_plain = not (plan.isolated or layout.around or layout.before or layout.head_of)
+    if not (is_read_in_order and is_plain) or (stream := output.flow()) is None:
         return None
     with calls.errors_name(output.stream_name):
         calls.write_all(stream, layout.head)

@@ -39,10 +39,17 @@ OriginLike: TypeAlias = PathLike | AtHand
 
 
 class Origin:
-    """Elements of an array, from the element `first` on, in native byte order."""
+    """Elements of an array in native byte order: from the element `first` on, or those at the places of `runs`."""
 
     def __init__(
-        self, array: Array, context: Context, form: str = "", first: int = 0, count: int | None = None
+        self,
+        array: Array,
+        context: Context,
+        form: str = "",
+        first: int = 0,
+        count: int | None = None,
+        *,
+        runs: Runs | None = None,
     ) -> None:
         self.array, self.format = array, form
         self.name, self.datatype = array.source.name, array.datatype
@@ -53,7 +60,11 @@ class Origin:
         self.open_nbytes = _COLUMNS_NBYTES if array.isolated else 0  # memory while it is open
         if isinstance(array.source, UnpackedSource) and array.source.packed is not None:
             self.open_nbytes += unpacking_nbytes([array.source.packed])
+        self._runs, self._places = runs, np.empty(0, np.int64)  # of a flat file
         self.places_nbytes = 0  # memory of the places of elements, and of all between them
+        if runs is not None:
+            self.count = runs.entries
+            self.places_nbytes = 2 * array.nbytes + self.count * _PLACE_NBYTES
         self.nunset = 0  # elements combined so far that have the value of those that were never written
         # from one block to the next: compressed elements can only be decoded in sequence
         self.stays_open = True
@@ -77,12 +88,30 @@ class Origin:
         return some.copy() if isinstance(index, slice) else some, None if there is None else there[index]
 
     def _range(self, index: slice) -> Elements:
+        if self._runs is not None:
+            return self._scattered(self._runs, index)
         block = np.empty(index.stop - index.start, self.datatype.form)
         reader = self._reader or self.array.open()
         if self.stays_open:
             self._reader = reader
         with nullcontext() if self.stays_open else closing(reader):
             return block, reader.read(self._first + index.start, block)
+
+    def _scattered(self, runs: Runs, index: slice) -> Elements:
+        """Read elements at the places of runs with all that lies between them."""
+        if not len(self._places):
+            self._places = runs.positions()
+        at, array = self._places[index], self.array
+        if not len(at):
+            return np.empty(0, self.datatype.form), None
+        first, stored = int(at.min()), array.stored
+        octets = np.zeros(int(at.max()) - first + stored.itemsize, np.uint8)
+        needed = octets[: len(octets) - tail(stored)]
+        with closing(array.source.open()) as file, calls.errors_name(self.name):
+            if file.read_into(needed.data, array.offset + first) < len(needed):
+                raise array.source.changed()
+        block = as_in(self.datatype.form, gathered(octets, at - first, stored), self.datatype)
+        return block, array.valid(block)
 
     def as_in(self, window: Array, missing: float | None, *, by_shape: bool) -> Origin:
         """Return an origin with the elements in the datatype of a window and, `by_shape`, in its order."""
@@ -130,33 +159,6 @@ class Origin:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-
-
-class ScatteredOrigin(Origin):
-    """Elements of a flat file at the places of a type map."""
-
-    def __init__(self, array: Array, runs: Runs, context: Context) -> None:
-        super().__init__(array, context, count=0)
-        self.count = runs.entries
-        self.places_nbytes = 2 * array.nbytes + self.count * _PLACE_NBYTES
-        self._runs = runs
-        self._places: np.ndarray | None = None
-
-    def _range(self, index: slice) -> Elements:
-        """Read the elements with all that lies between them."""
-        if self._places is None:
-            self._places = self._runs.positions()
-        at, array = self._places[index], self.array
-        if not len(at):
-            return np.empty(0, self.datatype.form), None
-        first, stored = int(at.min()), array.stored
-        octets = np.zeros(int(at.max()) - first + stored.itemsize, np.uint8)
-        needed = octets[: len(octets) - tail(stored)]
-        with closing(array.source.open()) as file, calls.errors_name(self.name):
-            if file.read_into(needed.data, array.offset + first) < len(needed):
-                raise array.source.changed()
-        block = as_in(self.datatype.form, gathered(octets, at - first, stored), self.datatype)
-        return block, array.valid(block)
 
 
 def choose_open(origins: Sequence[Origin], context: Context) -> None:
@@ -222,9 +224,8 @@ def _scattered(array: Array, derived: Datatype, first: int, count: int | None, c
     if start < 0 or stop > array.nbytes:
         reach = f"from byte {start} to {stop}"
         raise CountError(name, f"`origin_type` and `origin_count` reach {reach}, but it has {array.nbytes} bytes")
-    return ScatteredOrigin(
-        array, Runs.of(typemap, itemsize).repeated(first * itemsize, count, typemap.extent, context), context
-    )
+    runs = Runs.of(typemap, itemsize).repeated(first * itemsize, count, typemap.extent, context)
+    return Origin(array, context, runs=runs)
 
 
 def check_layout(array: Array, option: str) -> None:
