@@ -163,15 +163,14 @@ class _Costs:
         for ranks in self.buffers:
             first = ranks[0]
             itemsize = first.datatype.itemsize
-            # A state of several has its own blocks.
-            own = 1 if len(ops) == 1 else _BLOCKS_IN_MEMORY // _STATES_IN_MEMORY
+            nblocks = 1 if len(ops) == 1 else _BLOCKS_IN_MEMORY // _STATES_IN_MEMORY  # a state of several has its own
             width = 0
             for op in ops:
                 datatype = taken_by(op, first).datatype
                 state_nbytes = state_of(op, datatype, len(ranks)).itemsize
-                width += max(own * datatype.itemsize, state_nbytes, op.result(datatype).itemsize)
+                width += max(nblocks * datatype.itemsize, state_nbytes, op.result(datatype).itemsize)
             self.widths.append(width)
-            self.is_kept = self.is_kept or self.widths[-1] > itemsize
+            self.is_kept = self.is_kept or width > itemsize
             is_spread = is_spread or first.datatype.is_spread
             self.is_decoded = self.is_decoded or any(rank.isolated for rank in ranks)
             nbytes, self.longest = nbytes + first.count * itemsize, max(self.longest, first.count * itemsize)

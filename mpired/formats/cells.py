@@ -64,15 +64,16 @@ def cells(like: object, ranks: Sequence[RankTime], results: Sequence[ResultName]
         return Cells()
     combined = {array.name: array for array in like.combined}
     results = [each for each in results if each.own_name in combined]
-    attributes = {each.name: _of_units(combined[each.own_name].attributes, each, nranks) for each in results}
+    units = {each.name: _of_units(combined[each.own_name].attributes, each, nranks) for each in results}
+    attributes = {name: changes for name, changes in units.items() if changes}
     if len({each.header.digest for each in ranks}) < 2:  # noqa: PLR2004 - they differ
-        return Cells({}, {name: changes for name, changes in attributes.items() if changes})
+        return Cells({}, attributes)
     own = next((each for each in like.carried if each.name == ranks[0].header.name), ranks[0].header)
     moved = [_moved(each, own.attributes) for each in ranks]
     if len({tuple(each.shape for each in values) for values in moved}) > 1 or not moved[0]:
         cautions.tell(cautions.times(own.name))
         return Cells({}, attributes)
-    if all(each.op.state is Last for each in results):
+    if results and all(each.op.state is Last and each.field != VALID for each in results):
         moved = moved[-1:]
     all_times, *all_bounds = (np.stack(each) for each in zip(*moved, strict=True))
     values = {own.name: all_times.mean(axis=0)} if own.count == 1 or len(moved) == 1 else {}
@@ -83,13 +84,11 @@ def cells(like: object, ranks: Sequence[RankTime], results: Sequence[ResultName]
     lacking: list[ResultName] = []
     for each in (each for each in results if last in places[each.own_name]):
         if each.op.method and not each.field:
-            before, method = (
-                combined[each.own_name].attributes.get(conventions.METHODS, ""),
-                f"{last}: {each.op.method}",
-            )
+            before = combined[each.own_name].attributes.get(conventions.METHODS, "")
+            method = f"{last}: {each.op.method}"
             after = before if before.endswith(method) else f"{before} {method}".lstrip()
-            attributes[each.name] = {**attributes[each.name], conventions.METHODS: after}
-        elif not values and each.op.state is not First:
+            attributes[each.name] = {**units[each.name], conventions.METHODS: after}
+        elif not values and each.op.state is not First and each.field != VALID:
             lacking.append(each)
     if lacking:
         cautions.tell(cautions.times_of_one(own.name, lacking[0].name, str(lacking[0].op)))
@@ -100,10 +99,10 @@ def cells(like: object, ranks: Sequence[RankTime], results: Sequence[ResultName]
 
 def _of_units(old: Mapping[str, str], result: ResultName, nranks: int) -> dict[str, str]:
     """Return the attributes that a result has in the place of those of its model, because its units are others."""
-    power = 0 if result.field == VALID else nranks if result.op.power is None else result.op.power
-    if power == 1 or "units" not in old:
+    power = 0 if result.field == VALID else result.op.power
+    if power == 1 or result.field not in {"", VALID} or "units" not in old:
         return {}
-    new = {"units": conventions.powered(old["units"], power)}
+    new = {"units": conventions.powered(old["units"], nranks if power is None else power)}
     if power == 0:  # of a number of ranks these are not true
         counted = {"standard_name": "number_of_observations", conventions.METHODS: ""}
         new |= {name: text for name, text in counted.items() if name in old}
