@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a report of one command need not wait for the modules of al
     from mpired.formats import RankFile
     from mpired.formats.rank import SkippedArray
     from mpired.packing import Packing, Transfer
-    from mpired.windows.request import Done
+    from mpired.windows.call import Done
     from mpired.windows.transaction import Work as WindowsWork
 
 
@@ -126,7 +126,7 @@ def summarise_request(
         "skipped": done.skipped,
         "call": call,
         "output": output or (names[0] if len(names) == 1 else "in place"),
-        "overflow": [each.details for each in done.overflow],
+        "overflow": [each.details for each in done.cautions if isinstance(each, OverflowWarning)],
         "bad": [each._asdict() for each in left_out],
         "inputs": list(map(str, origins)),
         "nan": nan,
@@ -141,7 +141,8 @@ def summarise_request(
 
 def summarise(call: Call, warned: Sequence[MpiredWarning]) -> Summary:
     """Return the summary of a collective that is done, and has warned of this."""
-    plans, files, elements = call.plans, call.combined, call.elements
+    plans, elements = call.plans, call.elements
+    files = [file for group in call.request.combined for file in group]
     chosen = plans[0].ops
     return Summary(
         op=",".join(map(str, chosen)),
@@ -162,7 +163,7 @@ def summarise(call: Call, warned: Sequence[MpiredWarning]) -> Summary:
         nan=_nan(chosen, [each.datatype for each in elements]),
         workers=max(plan.jobs for plan in plans),
         root=call.request.options["root"],
-        output=",".join(call.outputs) or (call.paths[0] if call.request.collective.to_root else "in place"),
+        output=",".join(call.request.outputs) or (call.paths[0] if call.request.collective.to_root else "in place"),
         format=", ".join(sorted({result.format for result in call.results})) or files[0].format,
         call=call.request.collective.function,
         noutputs=len(call.results),
@@ -398,7 +399,7 @@ def describe_call(call: Call) -> Description:
         call=call.request.collective.function,
         op=",".join(map(str, plans[0].ops)),
         buffers=[{"name": each.name, "datatype": str(each.datatype), "count": each.count} for each in call.elements],
-        nranks=len(call.combined),
+        nranks=sum(map(len, call.request.combined)),
         nbytes=sum(plan.nbytes for plan in plans),
         written=written,
         work={

@@ -21,8 +21,14 @@ from mpired.log import notice
 from mpired.ops import OpLike
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, RECOVER, SWAP, WINDOW, MpiDatatype, PathLike, Rank
 from mpired.ranks import rank_list
-from mpired.windows.call import plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
-from mpired.windows.request import Done, WindowRequest
+from mpired.windows.call import (
+    Done,
+    WindowRequest,
+    plan_accumulate,
+    plan_compare_and_swap,
+    plan_fetch_and_op,
+    plan_get_accumulate,
+)
 from mpired.windows.transaction import transact
 
 

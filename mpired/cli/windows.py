@@ -36,9 +36,15 @@ from mpired.ranks import rank_list
 from mpired.report import Description, Written, describe_request, summarise_request
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input
-from mpired.windows.call import plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
+from mpired.windows.call import (
+    Done,
+    WindowRequest,
+    plan_accumulate,
+    plan_compare_and_swap,
+    plan_fetch_and_op,
+    plan_get_accumulate,
+)
 from mpired.windows.fetched import FetchOutput, planned_size
-from mpired.windows.request import Done, WindowRequest
 from mpired.windows.transaction import dry_run, transact
 
 _SHOWN = 8  # origins that were left out, of perhaps thousands

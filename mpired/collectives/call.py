@@ -24,7 +24,7 @@ from mpired.files.scratch import Compression, Scratch
 from mpired.files.transaction import Transaction
 from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
-from mpired.formats import Array, ArrayLayout, AtHand, RankFile, format_named
+from mpired.formats import Array, ArrayLayout, AtHand, format_named
 from mpired.options import Options
 from mpired.sources.source import Source
 
@@ -38,14 +38,15 @@ class Call(NamedTuple):
     request: Request
     plans: tuple[Plan, ...]  # a fold for each group that gets results
     results_by_plan: tuple[tuple[Result, ...], ...]
-    # where the results go: the paths or the patterns as given; none if they replace the ranks' files
-    outputs: tuple[str, ...]
     beside: tuple[str, ...]  # the files that say where results come from which have no place for that
     paths: tuple[str, ...]  # the files of the results, and after them those beside them
     folders: tuple[str, ...]  # the directories that are made for results in several files
     ranges: tuple[tuple[int, int], ...]  # the ranges of the file that results change; empty if they are new files
     renamed: tuple[str, ...]  # the files that new ones take the place of
     results: tuple[Result, ...]  # of all groups
+    elements: list[
+        Array
+    ]  # the buffers of the root, as they are combined: pairs with indices only if all ops take these
 
     @property
     def sources(self) -> list[Source]:
@@ -53,21 +54,11 @@ class Call(NamedTuple):
         return [source for group in self.request.groups for file in group for source in file.sources]
 
     @property
-    def combined(self) -> list[RankFile]:
-        """The ranks whose elements are combined."""
-        return [file for group in self.request.collective.combined(self.request.groups) for file in group]
-
-    @property
-    def elements(self) -> list[Array]:
-        """The buffers of the root, as they are combined: pairs with indices only if all ops take these."""
-        op = next((op for op in self.request.ops if op.groups != Group.PAIR), self.request.ops[0])
-        return [taken_by(op, buffer) for buffer in self.request.root.buffers]
-
-    @property
     def left_out(self) -> list[str]:
         """The arrays of the root's file that a result like it has not, or of those to carry one in another format."""
-        root, formats = self.request.root, {each.format for each in self.results}
-        if self.request.options["in_place"] or not format_named(root.format).has_arrays:
+        options, formats = self.request.options, {each.format for each in self.results}
+        root = self.request.groups[0][options["root"]]
+        if options["in_place"] or not format_named(root.format).has_arrays:
             return []
         if formats == {root.format}:
             return root.left_out
@@ -106,8 +97,7 @@ class Call(NamedTuple):
         """Describe the call in the record of where its results come from."""
         plan = self.plans[0]
         rules = plan.ops[0].rules
-        files = labelled(self.request.collective.combined(self.request.groups))
-        inputs = [(name, source) for name, file in files for source in file.sources]
+        inputs = [(name, source) for name, file in labelled(self.request.combined) for source in file.sources]
         record = {
             "version": __version__,
             "function": self.request.collective.function,
@@ -140,46 +130,42 @@ def plan_call(  # noqa: PLR0913 - all that a call is
 ) -> Call:
     """Check a call: words, ranks, the op on the datatype, the name and form of every result. Write nothing."""
     collective, in_place = COLLECTIVES[name], options["in_place"]
-    outputs = _outputs(collective, output, options, context)
-    check_are_data(outputs)
-    if not collective.to_root or len(outputs) > 1 or (ops.is_list(op) and "{op}" in str(output)):
-        for url in filter(is_url, outputs):
-            raise UsageError(url, NOT_TOGETHER)
+    outputs = _outputs(collective, op, output, options, context)
     try:
         request = read_request(collective, ranks, op, options, context, outputs)
     except (MpiredError, OSError) as error:
         new = outputs if collective.to_root and not options["overwrite"] else ()
         raise with_others(error, in_the_way(new)) from None
     groups = [*group_plans(request)]
-    paths_by_group = [paths_of(group_plan, request, outputs) for group_plan in groups]
-    paths = [path for each in paths_by_group for path in each]
-    check_different(paths)
-    if not in_place:
-        names = [*paths, *(path + request.note.suffix for path in paths if request.note is not None)]
-        if existing := [name for name in names if is_url(name) or os.path.exists(name)]:
-            request.check_no_input(existing, _WAY_OUT[collective.to_root])
-        for path in paths if options["link"] or options["level"] is not None else ():
-            if Compression.of(path, options["level"]) and options["link"]:
-                raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
+    paths_by_group = [paths_of(group_plan, request) for group_plan in groups]
+    check_different([path for each in paths_by_group for path in each])
     pairs = zip(groups, paths_by_group, strict=True)
     results = tuple(results_of(group_plan, each, request, terminal=terminal) for group_plan, each in pairs)
     every = tuple(result for each in results for result in each)
     paths = [result.path for result in every]
     folders = {result.folder for result in every if result.folder}
     if folders:
-        request.check_no_input(paths, _WAY_OUT[collective.to_root])
         check_different(paths)
-    nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
-    plans = tuple(plan_fold(*each, request, nlocked=nlocked) for each in zip(groups, results, strict=True))
     beside: list[str] = []
     if request.note is not None:
         beside = [each.path + request.note.suffix for each in every if not format_named(each.format).has_notes]
         _check_beside([*paths, *beside])
+    files = (*paths, *beside)
+    if not in_place:
+        if existing := [name for name in files if is_url(name) or os.path.exists(name)]:
+            request.check_no_input(existing, _WAY_OUT[collective.to_root])
+        for path in paths if options["link"] or options["level"] is not None else ():
+            if Compression.of(path, options["level"]) and options["link"]:
+                raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
+    nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
+    plans = tuple(plan_fold(*each, request, nlocked=nlocked) for each in zip(groups, results, strict=True))
     new = tuple(folder for folder in sorted(folders) if not os.path.isdir(folder))
     layouts = [result.layout for result in every if isinstance(result.layout, ArrayLayout)]
-    ranges, files = tuple(each for layout in layouts for each in layout.ranges), (*paths, *beside)
+    ranges = tuple(each for layout in layouts for each in layout.ranges)
     renamed = () if ranges else files
-    return Call(request, plans, results, outputs, tuple(beside), files, new, ranges, renamed, every)
+    op = next((op for op in request.ops if op.groups != Group.PAIR), request.ops[0])
+    elements = [taken_by(op, buffer) for buffer in request.groups[0][options["root"]].buffers]
+    return Call(request, plans, results, tuple(beside), files, new, ranges, renamed, every, elements)
 
 
 def _check_beside(paths: Sequence[str]) -> None:
@@ -197,7 +183,9 @@ _WAY_OUT = {
 }
 
 
-def _outputs(collective: Collective, output: str | None, options: Options, context: Context) -> tuple[str, ...]:
+def _outputs(
+    collective: Collective, op: ops.Ops, output: str | None, options: Options, context: Context
+) -> tuple[str, ...]:
     """Return where the results go, none if they replace the ranks' files."""
     in_place, split, count_valid = options["in_place"], options["split"], options["count_valid"]
     if in_place and output is not None:
@@ -213,11 +201,12 @@ def _outputs(collective: Collective, output: str | None, options: Options, conte
     if output == "-" and context.engine and not context.engine.own_output:
         reason = f"is standard output, which the launcher of {context.engine.name} may write to; name a file"
         raise UsageError("`output`", reason)
-    if split is not None:
-        return os.fspath(split[0]), os.fspath(split[1])
-    if output is not None and count_valid is not None:
-        return output, os.fspath(count_valid)
-    return () if output is None else (output,)
+    names = tuple(os.fspath(name) for name in split or (output, count_valid) if name is not None)
+    check_are_data(names)
+    are_several = not collective.to_root or len(names) > 1 or (ops.is_list(op) and "{op}" in str(output))
+    if url := next((name for name in names if are_several and is_url(name)), None):
+        raise UsageError(url, NOT_TOGETHER)
+    return names
 
 
 def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> Plan:

@@ -7,25 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from mpired import ops
 from mpired.datatypes import DATATYPES, Datatype, Group, parse, value_index
 from mpired.datatypes.pairs import INDICES, column_names
 from mpired.errors import DatatypeError, OpError, UsageError
-from mpired.formats import Array, AtHand, RankFile
+from mpired.formats import AtHand, RankFile
 from mpired.formats.derived import GeneratedIndices, with_indices
 from mpired.options import Options
 from mpired.ranks.order import EXAMPLE, numbers_of
 
 _DEFAULTS = ("INT", "INT64_T")
-
-
-def check(op: ops.Op, *, in_place: bool) -> None:
-    """Raise `UsageError` if indices make no sense, whatever the ranks hold."""
-    if op.groups != Group.PAIR:
-        raise UsageError("`index`", f"is for maxloc and minloc, not for {op}; leave it out")
-    if in_place:
-        reason = "would put pairs into files of plain values; name an `output`, or leave `index` out"
-        raise UsageError("`in_place`", reason)
 
 
 def as_pairs(
@@ -45,24 +35,19 @@ def as_pairs(
         reason = f"makes indices named {twice!r}, and that name is taken; choose others with `columns`, or rename it"
         raise UsageError("`index`", reason)
 
-    def paired(buffer: Array, first: int) -> Array:
-        where = f"{buffer.name!r} of " if buffer.name else ""
-        return with_indices(buffer, _pair_of(buffer.datatype, index, where), GeneratedIndices(first, counting))
-
     def with_index(file: RankFile, first: int) -> RankFile:
-        return file._replace(buffers=[paired(buffer, first) for buffer in file.buffers])
+        buffers = []
+        for each in file.buffers:
+            pair, what = value_index(each.datatype, index), f"{each.datatype.label}"
+            what = f"{each.name!r} of {what}" if each.name else what
+            if each.datatype.group is Group.PAIR:
+                raise OpError("`index`", f"makes pairs of plain values, and {what} is a pair; leave it out")
+            if pair is None:
+                raise OpError("`index`", f"makes pairs of numbers that max takes, which {what} is not")
+            buffers.append(with_indices(each, pair, GeneratedIndices(first, counting)))
+        return file._replace(buffers=buffers)
 
     return tuple(tuple(map(with_index, files, numbers)) for files, numbers in zip(groups, firsts, strict=True))
-
-
-def _pair_of(values: Datatype, index: Datatype, where: str) -> Datatype:
-    """Return the type of pairs of a value and an index."""
-    pair = value_index(values, index)
-    if values.group is Group.PAIR:
-        raise OpError("`index`", f"makes pairs of plain values, and {where}{values.label} is a pair; leave it out")
-    if pair is None:
-        raise OpError("`index`", f"makes pairs of numbers that max takes, which {where}{values.label} is not")
-    return pair
 
 
 def _numbers(files: Sequence[RankFile], words: Sequence[str | AtHand], regex: str | None) -> list[int]:

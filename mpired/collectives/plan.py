@@ -22,7 +22,6 @@ from mpired.formats.array import has_unknown_length, stored_array, with_stored, 
 from mpired.ops import Op
 from mpired.ops.state import state_of
 from mpired.sources.local import LocalSource
-from mpired.sources.source import Source
 
 # Blocks that stay in the second-level cache were measured fastest; at 1 MiB a third is lost.
 _BLOCK_BYTES = 256 << 10
@@ -163,8 +162,14 @@ class _Costs:
         for ranks in self.buffers:
             first = ranks[0]
             itemsize = first.datatype.itemsize
-            self.widths.append(sum(_width(op, first, len(ranks), alone=len(ops) == 1) for op in ops))
-            self.is_kept = self.is_kept or self.widths[-1] > itemsize
+            nblocks = 1 if len(ops) == 1 else _BLOCKS_IN_MEMORY // _STATES_IN_MEMORY  # a state of several has its own
+            width = 0
+            for op in ops:
+                datatype = taken_by(op, first).datatype
+                state_nbytes = state_of(op, datatype, len(ranks)).itemsize
+                width += max(nblocks * datatype.itemsize, state_nbytes, op.result(datatype).itemsize)
+            self.widths.append(width)
+            self.is_kept = self.is_kept or width > itemsize
             is_spread = is_spread or first.datatype.is_spread
             self.is_decoded = self.is_decoded or any(rank.isolated for rank in ranks)
             nbytes, self.longest = nbytes + first.count * itemsize, max(self.longest, first.count * itemsize)
@@ -181,16 +186,28 @@ class _Costs:
             from mpired.sources.compressed import unpacking_nbytes  # noqa: PLC0415 - few ranks are compressed
 
             self.unpacking = unpacking_nbytes(file.source for file in files)
+        # the memory of a process before its blocks
+        self.base = (STREAMED_BASE_NBYTES if self.is_decoded else BASE_NBYTES) + self.unpacking
 
-    def blocks(self, jobs: int, max_open: int, preferred: int, ahead: int, lines: Lines) -> tuple[int, int]:
-        """Return how many blocks a worker holds, and their bytes without a limit of memory; see `_far_reading`."""
+    def blocks(self, jobs: int, max_open: int, engine: Engine, lines: Lines) -> tuple[int, int, int]:
+        """Return how many blocks are read ahead and how many a worker holds, and their bytes without a limit."""
+        # On this machine none is read ahead. Only flat ranks are: formats that decode in sequence do it themselves.
+        path = self.file.path if isinstance(self.file, LocalSource) else None
+        is_remote = path is not None and mounts.is_remote(path)
+        preferred = ahead = 0  # the bytes that the file system wishes to be read, 0 for any
+        if path is not None and (is_remote or not engine.same_host):
+            preferred = min(mounts.preferred_nbytes(path), _MOST_PREFERRED_BYTES)
+        if max_open > 2 * _DEPTH and (is_remote or self.file.depth) and self.nranks > 1:
+            depth = self.file.depth or min(_DEPTH, _DEPTH_BYTES // max(1, preferred))
+            is_flat = all(rank.is_flat and not rank.source.is_forward for ranks in self.buffers for rank in ranks)
+            ahead = min(depth, self.nranks) if is_flat else 0
+        max_open -= ahead  # the ranks that are read ahead are open too
         wanted = _STREAMED_BLOCK_BYTES if self.is_long else max(_BLOCK_BYTES, preferred)
         if lines:
             share = self.longest // (len(lines) * len(lines[0]) * _BLOCKS_PER_STAGE)
             wanted = max(wanted, min(share, _HANDED_BLOCK_BYTES))
         if self.file.depth:
             wanted = max(wanted, self.file.block_nbytes)
-            ahead *= 2  # what arrives, and its copy
         if max(self.nranks, self.noutputs) > max_open:
             wanted = max(wanted, _REOPENING_BLOCK_BYTES)
         if self.noutputs > 1:  # however large a block may be, there is one for each worker
@@ -201,8 +218,10 @@ class _Costs:
             share = max(rank.count * width for (rank, *_), width in zip(self.buffers, self.widths, strict=True)) // jobs
             usual = max(_STATE_BLOCK_BYTES, min(self.state_nbytes, share), max(self.widths) * _STATE_COUNT)
             wanted = max(wanted, min(usual, _STATE_MOST_BYTES))
-        nblocks = ahead + (_STATES_IN_MEMORY if self.is_kept else _BLOCKS_IN_MEMORY) + (_BLOCKS_HANDED if lines else 0)
-        return nblocks + _BLOCKS_AHEAD * min(max_open, self.nturned) + _BLOCKS_FORWARD * self.nforward, wanted
+        nblocks = (_STATES_IN_MEMORY if self.is_kept else _BLOCKS_IN_MEMORY) + (_BLOCKS_HANDED if lines else 0)
+        nblocks += ahead * (2 if self.file.depth else 1)  # what arrives, and its copy
+        nblocks += _BLOCKS_AHEAD * min(max_open, self.nturned) + _BLOCKS_FORWARD * self.nforward
+        return ahead, nblocks, wanted
 
     def pieces(self, engine: Engine, jobs: int) -> int:
         """Return into how many segments a buffer is cut."""
@@ -231,11 +250,6 @@ class _Costs:
         processes = fitting if fitting == 1 else fitting + 1
         spare = (max_memory - processes * base) // (fitting * nblocks)
         return fitting, min(block_bytes, max(spare, least))
-
-    @property
-    def base(self) -> int:
-        """The memory of a process before its blocks."""
-        return (STREAMED_BASE_NBYTES if self.is_decoded else BASE_NBYTES) + self.unpacking
 
     def change(self, change: Callable[[int, Array], Array]) -> None:
         """Change each rank of each buffer, by its number."""
@@ -284,10 +298,14 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
     jobs, max_open = _max_open(costs, limits, context.max_open_files, reserved, jobs, pipes)
     if nlocked:  # the locks shall take none from the ranks, and the new files none from either
         calls.allow_descriptors(reserved + _LEAST_OPEN)
-    preferred, ahead = _far_reading(costs.buffers, costs.file, max_open, engine)
-    max_open -= ahead  # the ranks that are read ahead are open too
-    lines = lines_for(context.spread, engine, limits, jobs, costs.nranks) if engine.chains else ()
-    nblocks, block_bytes = costs.blocks(jobs, max_open, preferred, ahead, lines)
+    lines: Lines = ()
+    if engine.chains:
+        # Without that option, ranks are spread where workers would open too many files, and each machine has a rank.
+        many = jobs * costs.nranks > _MANY_OPENS and costs.nranks >= limits.machines
+        if context.spread == "ranks" or (context.spread == "auto" and many):
+            lines = engine.runner.lines(jobs, costs.nranks)
+    ahead, nblocks, block_bytes = costs.blocks(jobs, max_open, engine, lines)
+    max_open -= ahead
     left = None  # what a process may have besides its blocks
     if context.max_memory is not None:
         context.check_memory(BASE_NBYTES + encoding)
@@ -312,7 +330,7 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
         ops, costs.buffers, segments, block_counts, jobs, max_open, engine,
         isolated=isolated, has_unknown_length=has_unknown_length(costs.buffers[0]), ended=[],
         memory=max(waiting + jobs * (resident + nblocks * block_bytes), _RESIDENT_BYTES + encoding),
-        open_files=reserved + nopen + (_piped(jobs, pipes) if jobs > 1 else 0),
+        open_files=reserved + nopen + pipes * max(0, jobs - _FEW_WORKERS),
         machines=min(limits.machines, jobs), ahead=ahead, lines=lines,
     )  # fmt: skip
 
@@ -321,7 +339,17 @@ def _remote_engine(
     costs: _Costs, ops: Sequence[Op], files: Sequence[RankFile], engine: Engine, context: Context
 ) -> tuple[Engine, Context]:
     """Return the engine, whose workers are checked, or that of this machine for small work; and its limits."""
-    _check_reach(ops, files, engine)
+    for op in ops:
+        if op.is_function:
+            reason = f"is a function of this process, which workers of the engine {engine.name} do not have"
+            raise UsageError(str(op), f"{reason}; give the place of one, as FILE.py:FUNCTION")
+        if not engine.stops_ops and getattr(op.kernel, "timeout", None) is not None:
+            reason = f"cannot stop a call in a worker of the engine {engine.name}; leave it out"
+            raise UsageError("`op_timeout`", reason)
+    for file in files:
+        if file.source.is_private:
+            reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
+            raise UsageError(file.source.name, f"{reason}; write it to a file first")
     if costs.is_small or costs.nforward:  # one process does it anyway
         return LOCAL, context
     from mpired.engines import probe  # noqa: PLC0415 - of few commands
@@ -334,30 +362,6 @@ def _remote_engine(
     return engine, context
 
 
-def lines_for(spread: str, engine: Engine, limits: Limits, jobs: int, nranks: int) -> Lines:
-    """Return the workers of each line of stages, none if the elements are spread."""
-    # Without that option, ranks are spread where the workers would open too many files, and each machine has a rank.
-    many = jobs * nranks > _MANY_OPENS and nranks >= limits.machines
-    if not engine.chains or not (spread == "ranks" or (spread == "auto" and many)):
-        return ()
-    return engine.runner.lines(jobs, nranks)
-
-
-def _far_reading(buffers: _Buffers, source: Source, max_open: int, engine: Engine) -> tuple[int, int]:
-    """Return by how many bytes the ranks' file system wishes to be read, 0 for any, and how many blocks ahead."""
-    # On this machine both are 0. Only flat ranks are read ahead here: formats that decode in sequence do it themselves.
-    path = source.path if isinstance(source, LocalSource) else None
-    is_remote = path is not None and mounts.is_remote(path)
-    preferred = 0
-    if path is not None and (is_remote or not engine.same_host):
-        preferred = min(mounts.preferred_nbytes(path), _MOST_PREFERRED_BYTES)
-    if max_open <= 2 * _DEPTH or not (is_remote or source.depth) or len(buffers[0]) == 1:
-        return preferred, 0
-    flat = all(rank.is_flat and not rank.source.is_forward for ranks in buffers for rank in ranks)
-    depth = source.depth or min(_DEPTH, _DEPTH_BYTES // max(1, preferred))
-    return preferred, min(depth, len(buffers[0])) if flat else 0
-
-
 def _decompressed_ahead(threads: int, _number: int, rank: Array) -> Array:
     """Return a rank with threads that decompress it, if it is compressed."""
     from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - few ranks are compressed
@@ -368,28 +372,6 @@ def _decompressed_ahead(threads: int, _number: int, rank: Array) -> Array:
     source = source.named(source.name)
     source.threads = threads
     return with_stored(rank, lambda array: array._replace(source=source))
-
-
-def _width(op: Op, rank: Array, nranks: int, *, alone: bool) -> int:
-    """Return the bytes of what takes most: an element, what the op keeps of it, or a result."""
-    datatype = taken_by(op, rank).datatype
-    nblocks = 1 if alone else _BLOCKS_IN_MEMORY // _STATES_IN_MEMORY  # a state of several has its own blocks
-    return max(nblocks * datatype.itemsize, state_of(op, datatype, nranks).itemsize, op.result(datatype).itemsize)
-
-
-def _check_reach(ops: Sequence[Op], files: Sequence[RankFile], engine: Engine) -> None:
-    """Raise an error if workers on other machines cannot open a rank as this process can, or cannot apply the ops."""
-    for op in ops:
-        if op.is_function:
-            reason = f"is a function of this process, which workers of the engine {engine.name} do not have"
-            raise UsageError(str(op), f"{reason}; give the place of one, as FILE.py:FUNCTION")
-        if not engine.stops_ops and getattr(op.kernel, "timeout", None) is not None:
-            reason = f"cannot stop a call in a worker of the engine {engine.name}; leave it out"
-            raise UsageError("`op_timeout`", reason)
-    for file in files:
-        if file.source.is_private:
-            reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
-            raise UsageError(file.source.name, f"{reason}; write it to a file first")
 
 
 def _max_open(
@@ -407,13 +389,8 @@ def _max_open(
     least, free = 2 if costs.noutputs > 1 else 1, min(bounds) - reserved
     if pipes and jobs > 1:
         jobs = max(1, min(jobs, _FEW_WORKERS + (free - least) // pipes))
-        free -= _piped(jobs, pipes)
+        free -= pipes * max(0, jobs - _FEW_WORKERS)  # each worker inherits those of the others; few are in `reserved`
     return jobs, max(1, min(free // least, most))
-
-
-def _piped(jobs: int, pipes: int) -> int:
-    """Return how many open files the connections to workers take, which each inherits, beside those reserved."""
-    return pipes * max(0, jobs - _FEW_WORKERS)
 
 
 def cut_segments(
@@ -427,18 +404,11 @@ def cut_segments(
         unit = block_count if grain == 1 else grain
         units = -(-count // unit)
         starts: Sequence[int] = range(0, count, max(1, -(-units // pieces)) * unit)
-        if striped and ranks[0].is_flat:
-            starts = stripes(ranks[0], pieces) or starts
+        first = ranks[0]
+        nstripes = -(-first.end // _STRIPE_BYTES)
+        if striped and first.is_flat and nstripes >= _STRIPES * pieces:  # else they would be too unequal
+            places = range(-(-nstripes // pieces) * _STRIPE_BYTES, first.end, -(-nstripes // pieces) * _STRIPE_BYTES)
+            cuts = (-(-(place - first.offset) // first.stored.itemsize) for place in places)
+            starts = [0, *(cut for cut in cuts if 0 < cut < count)]
         segments += [Segment(i, start, stop) for start, stop in pairwise([*starts, count])]
     return tuple(segments)
-
-
-def stripes(rank: Array, pieces: int) -> list[int]:
-    """Return the first elements of about `pieces` segments of whole stripes; [] if these would be too unequal."""
-    end = rank.offset + rank.count * rank.stored.itemsize
-    nstripes = -(-end // _STRIPE_BYTES)
-    if nstripes < _STRIPES * pieces:
-        return []
-    step = -(-nstripes // pieces) * _STRIPE_BYTES
-    cuts = (-(-(place - rank.offset) // rank.stored.itemsize) for place in range(step, end, step))
-    return [0, *(cut for cut in cuts if 0 < cut < rank.count)]

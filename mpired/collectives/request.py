@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from mpired import cautions, ops
@@ -12,7 +12,7 @@ from mpired.context import Context
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import VALUES
 from mpired.errors import UsageError
-from mpired.formats import Array, Format, InputOptions, RankFile, decoding, format_named
+from mpired.formats import InputOptions, RankFile, decoding, format_named
 from mpired.formats.array import has_unknown_length, with_stored
 from mpired.formats.derived import widened
 from mpired.formats.rank import Kept
@@ -20,7 +20,6 @@ from mpired.formats.recognise import by_suffix
 from mpired.log import step
 from mpired.options import OPTIONS, Options
 from mpired.ranks import (
-    Opened,
     RankWord,
     Skipped,
     compare,
@@ -47,18 +46,16 @@ class Request(NamedTuple):
     collective: Collective  # which call it is
     ops: tuple[ops.Op, ...]  # what combines
     groups: _Groups  # the ranks of each group
+    # the groups whose ranks are combined: all, or the last where a root of the first gets the result
+    combined: _Groups
     words: Sequence[Sequence[RankWord]]  # the words for them
     inputs: InputOptions  # what the user says of them
     options: Options  # all options
     op_files: tuple[str, ...] = ()  # the files that have user-defined ops
-    by_op: bool = False  # whether the results of each op are apart, in a file or arrays of their own
+    outputs: Sequence[str] = ()  # where the results go; none if they are arrays, or replace the ranks
+    by_op: bool = False  # whether the results are a dict of arrays by op
     note: Note | None = None  # what results say of where they come from; None for nothing
     skipped: tuple[Skipped, ...] = ()  # the ranks that were named and are left out, because they cannot be used
-
-    @property
-    def root(self) -> RankFile:
-        """The rank that the result is modelled on, where only one gets it; else the first."""
-        return self.groups[0][self.options["root"]]
 
     def check_no_input(self, paths: Sequence[str], way_out: str) -> None:
         """Raise `UsageError` if a result would replace the file of a rank, or another one that the call reads."""
@@ -84,15 +81,16 @@ def read_request(
         raise UsageError("`group_b`", "has no ranks; leave it out for one group")
     named: Sequence[Any] = ops.each_of(op) if collective.several else [op]
     chosen = _resolve(named, options)
-    words: Sequence[Sequence[RankWord]] = [ranks, group_b] if group_b else [ranks]
     inputs = _inputs(chosen, options, context)
     pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options else ""
-    _check_ops(chosen, inputs, options, pairing)
+    if len(chosen) > 1 or options["index"] is not None or inputs.datatype is not None:
+        _check_ops(chosen, inputs, options, pairing)
+    # The formats that the names of results, or `to`, ask for; None for that of the ranks.
+    to = None if options["to"] is None else format_named(options["to"], "to")
+    forms = [to or by_suffix(each) for each in outputs]
+    words: Sequence[Sequence[RankWord]] = [ranks, group_b] if group_b else [ranks]
     try:
         with step("opening and checking the ranks"):
-            # The formats that the names of results, or `to`, ask for; None for that of the ranks.
-            to = None if options["to"] is None else format_named(options["to"], "to")
-            forms = [to or by_suffix(each) for each in outputs]
             is_raw = any(form is not None and form.needs_type for form in forms)  # the words may say how its bytes lie
             opened = open_groups(words, inputs, options, raw_result=is_raw)
     except FileNotFoundError as error:
@@ -100,39 +98,75 @@ def read_request(
         if not has_result and error.filename == words[0][-1]:
             error.add_note("name the result with `output`")  # of other programs it is the last word
         raise
-    is_open = has_unknown_length(opened[0].files[0].buffers)
-    grows = is_open and _may_grow(collective, chosen, forms, options)
-    groups = _combinable(opened, chosen, inputs, options, grows=grows)
-    row = format_named(groups[0][0].format)
-    keeps = "keep" in collective.options and bool(row.keeps) and {(form or row).name for form in forms} <= {row.name}
-    for each in chosen:
-        buffers = [(buffer.name, taken_by(each, buffer).datatype) for buffer in groups[0][0].buffers]
-        ops.check_buffers(each, buffers, ops.Use.REDUCE, pairing=pairing, keeps=keeps)
-        ops.check_rules(each, [datatype for _, datatype in buffers], max(map(len, collective.combined(groups))))
-    files_of_ops = tuple(filter(None, (ops.file_of(each) for each in named if isinstance(each, str) and ":" in each)))
-    by_op = ops.is_list(op) and (not outputs or "{op}" in outputs[0])
+    groups = tuple(tuple(group.files) for group in opened)
+    is_open = has_unknown_length(groups[0][0].buffers)
+    if is_open or not all(group.alike for group in opened):
+        # A result may grow with streams until they end: one, whose elements do not depend on its length.
+        is_one = collective.to_root and len(forms) == len(chosen) == 1 and options["split"] is options["index"] is None
+        is_plain = chosen[0].rules.nulls == "error" and chosen[0].rules.within is None
+        grows = is_one and is_plain and all(form is None or form.grows for form in forms)
+        warn_of_units(groups)
+        groups = in_one_order(_counted(groups, inputs, may_stay_open=is_open and grows), options["root"])
+    if options["accumulate_in"] is not None:
+        groups = _widened(groups, chosen)
+    words = [group.words for group in opened]
+    if options["index"] is not None:
+        from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
+
+        groups = indices.as_pairs(groups, words, options)
     note = None
     if options["provenance"]:
         from mpired.provenance import Note  # noqa: PLC0415 - few calls record where results come from
 
         note = Note(context)
     skipped = tuple(each for group in opened for each in group.skipped)
-    words = [group.words for group in opened]
-    request = Request(collective, chosen, groups, words, inputs, options, files_of_ops, by_op, note, skipped)
-    if options["keep"]:
-        _check_kept(request)
-    if skipped:
-        cautions.tell(skipped_warning(skipped, sum(map(len, words)) + len(skipped)))
-    if options["sort"] == "given" and options["rank_regex"] is None:
-        _warn_of_order(request)
+    request = Request(
+        collective, chosen, groups, groups[-1:] if collective.to_root else groups, words, inputs, options,
+        op_files=tuple(filter(None, (ops.file_of(each) for each in named if isinstance(each, str) and ":" in each))),
+        outputs=outputs, by_op=ops.is_list(op) and not outputs, note=note, skipped=skipped,
+    )  # fmt: skip
+    _check(request, {(form or format_named(groups[0][0].format)).name for form in forms}, pairing)
     return request
+
+
+def _check(request: Request, formats: Collection[str], pairing: str) -> None:
+    """Raise an error unless the ops take what the ranks hold, for results of these formats; warn of ranks left out."""
+    options, groups, skipped = request.options, request.groups, request.skipped
+    row = format_named(groups[0][0].format)
+    keeps = "keep" in request.collective.options and bool(row.keeps) and {*formats} <= {row.name}
+    for op in request.ops:
+        buffers = [(buffer.name, taken_by(op, buffer).datatype) for buffer in groups[0][0].buffers]
+        ops.check_buffers(op, buffers, ops.Use.REDUCE, pairing=pairing, keeps=keeps)
+        ops.check_rules(op, [datatype for _, datatype in buffers], max(map(len, request.combined)))
+    kept: list[Kept] = []
+    for file in (file for files in groups for file in files) if options["keep"] else ():
+        if file.kept is None:
+            reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
+            raise UsageError("`keep`", f"{reason}; leave it out")
+        kept.append(file.kept)
+    # All ranks have the same; if they may differ each is decoded alone.
+    for each in [kept] if request.inputs.check_coordinates and kept else [[one] for one in kept]:
+        decoding.check_kept(each, "rank 0 of group A" if len(groups) > 1 else "rank 0")
+    if skipped:
+        cautions.tell(skipped_warning(skipped, sum(map(len, request.words)) + len(skipped)))
+    if options["sort"] == "given" and options["rank_regex"] is None:
+        # Two ranks are probably in the wrong order, and that shows in the results.
+        all_rounding = [op.rounds for op in request.ops if not op.rules.exact]
+        in_last_bits = any(
+            each.datatype.group in rounding for rounding in all_rounding for each in groups[0][0].buffers
+        )
+        is_alike = request.collective.alike and options["index"] not in {"rank", "global"}
+        pairs = (unnatural([file.source.name for file in files]) for files in request.combined)
+        if (in_last_bits or not is_alike) and (pair := next(filter(None, pairs), None)):
+            cautions.tell(cautions.order(*pair, "last bits" if is_alike else "results"))
 
 
 def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> InputOptions:
     """Return the options of the inputs, with what the chosen ops ask for."""
     taken = ~Group(0)
     for each in chosen:
-        taken &= VALUES if _is_paired(each, options) else each.groups
+        is_paired = options["index"] is not None and each.groups == Group.PAIR  # with pairs made of the values of files
+        taken &= VALUES if is_paired else each.groups
     inputs = InputOptions.of(options, context)._replace(
         nullable=chosen[0].rules.nulls != "error",
         named=any(op.user for op in chosen),
@@ -149,49 +183,17 @@ def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> Inp
     return inputs
 
 
-def _may_grow(
-    collective: Collective, chosen: Sequence[ops.Op], forms: Sequence[Format | None], options: Options
-) -> bool:
-    """Return whether a result may grow with streams until they end: one, whose elements do not depend on its length."""
-    is_one = collective.to_root and len(forms) == len(chosen) == 1 and options["split"] is options["index"] is None
-    is_plain = chosen[0].rules.nulls == "error" and chosen[0].rules.within is None
-    return is_one and is_plain and all(form is None or form.grows for form in forms)
-
-
-def _combinable(
-    opened: Sequence[Opened], chosen: Sequence[ops.Op], inputs: InputOptions, options: Options, *, grows: bool
-) -> _Groups:
-    """Return the ranks of each group as they are combined: with one count, order and datatype, or with indices."""
-    groups = tuple(tuple(group.files) for group in opened)
-    if not all(group.alike for group in opened) or has_unknown_length(groups[0][0].buffers):
-        warn_of_units(groups)
-        groups = in_one_order(_counted(groups, inputs, may_stay_open=grows), options["root"])
-    if options["accumulate_in"] is not None:
-        groups = _widened(groups, chosen)
-    if options["index"] is not None:
-        from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
-
-        groups = indices.as_pairs(groups, [group.words for group in opened], options)
-    return groups
-
-
-def _warn_of_order(request: Request) -> None:
-    """Warn of two ranks that are probably in the wrong order, if the order shows in the results."""
-    where, buffers = "results", request.groups[0][0].buffers
-    if request.collective.alike and request.options["index"] not in {"rank", "global"}:
-        where = "last bits"
-        if not any(each.datatype.group in op.rounds for op in request.ops if not op.rules.exact for each in buffers):
-            return
-    for files in request.collective.combined(request.groups):
-        if pair := unnatural([file.source.name for file in files]):
-            cautions.tell(cautions.order(*pair, where))
-            return
-
-
 def _widened(groups: _Groups, chosen: Sequence[ops.Op]) -> _Groups:
     """Return ranks of several datatypes with their elements in the widest of these, or in that of `accumulate_in`."""
-    columns = zip(*(file.buffers for files in groups for file in files), strict=True)
-    wide = [_widest(chosen, [each.datatype for each in ranks]) for ranks in columns]
+    wide: list[Datatype] = []
+    for ranks in zip(*(file.buffers for files in groups for file in files), strict=True):
+        types = [each.datatype for each in ranks]
+        (first, widest), *others = ((op, ops.widest(op, types) or types[0]) for op in chosen)
+        for op, other in others:
+            if other != widest:
+                reason = f"makes {widest.label} of the elements for {first}, and {other.label} for {op}"
+                raise UsageError("`accumulate_in`", f"{reason}; combine by them in two calls")
+        wide.append(widest)
 
     def of_file(file: RankFile) -> RankFile:
         buffers = zip(file.buffers, wide, strict=True)
@@ -200,33 +202,33 @@ def _widened(groups: _Groups, chosen: Sequence[ops.Op]) -> _Groups:
     return tuple(tuple(map(of_file, files)) for files in groups)
 
 
-def _widest(chosen: Sequence[ops.Op], datatypes: Sequence[Datatype]) -> Datatype:
-    """Return the datatype in which ops combine elements of several datatypes."""
-    (first, wide), *others = ((op, ops.widest(op, datatypes) or datatypes[0]) for op in chosen)
-    for op, other in others:
-        if other != wide:
-            reason = f"makes {wide.label} of the elements for {first}, and {other.label} for {op}"
-            raise UsageError("`accumulate_in`", f"{reason}; combine by them in two calls")
-    return wide
-
-
 def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...]:
     """Return the ops, each with those of the options of values that it takes; one that none takes is an error."""
+    # A user-defined one is loaded in a worker to learn its properties.
     if options["weights_from"] is not None:
         options = {**options, "weights": _weights(options["weights_from"])}
     found = [_named_op(op, options) for op in named]
-    if len(found) == 1:
-        return (_ruled(found[0], options),)
-    own = [{*(_OF_USER if op.user else ops.options_of(op))} for op in found]
-    chosen = []
-    for op, takes in zip(found, own, strict=True):
-        of_others = {name: OPTIONS[name].default for name in set().union(*own) - takes}
-        chosen.append(_ruled(op, {**options, **of_others}))
-    ops.labels(chosen)  # which are different
-    functions = [op for op in chosen if op.is_function]
-    if functions and (other := next((op for op in chosen if op.isolated), None)):
-        reason = f"is a function of this process, which {other}, a file's or a package's, never runs in"
-        raise UsageError(str(functions[0]), f"{reason}; combine by them in two calls")
+    are_several = len(found) > 1
+    takes = [{*(_OF_USER if op.user else ops.options_of(op))} if are_several else set() for op in found]
+    chosen: list[ops.Op] = []
+    for unruled, own in zip(found, takes, strict=True):
+        mine = {**options, **{name: OPTIONS[name].default for name in set().union(*takes) - own}}
+        op = ops.with_policies(unruled, mine)
+        if op.user and op.isolated:
+            from mpired.engines import userops  # noqa: PLC0415 - only for them
+
+            with step("loading the op"):
+                op = userops.load(op, commute=options["commute"])
+        for name in _OF_USER if not op.user else ():
+            if mine[name] is not None:
+                raise UsageError(f"`{name}`", f"is for user-defined ops; {op} is predefined")
+        chosen.append(op)
+    if are_several:
+        ops.labels(chosen)  # which are different
+        function = next((op for op in chosen if op.is_function), None)
+        if function and (other := next((op for op in chosen if op.isolated), None)):
+            reason = f"is a function of this process, which {other}, a file's or a package's, never runs in"
+            raise UsageError(str(function), f"{reason}; combine by them in two calls")
     return tuple(chosen)
 
 
@@ -248,53 +250,22 @@ def _named_op(op: ops.OpLike, options: Options) -> ops.Op:
     return ops.resolve(op, options["op_timeout"])
 
 
-def _ruled(op: ops.Op, options: Options) -> ops.Op:
-    """Return an op with its rules; a user-defined one is loaded in a worker to learn its properties."""
-    chosen = ops.with_policies(op, options)
-    if chosen.user and chosen.isolated:
-        from mpired.engines import userops  # noqa: PLC0415 - only for them
-
-        with step("loading the op"):
-            return userops.load(chosen, commute=options["commute"])
-    for name in _OF_USER if not chosen.user else ():
-        if options[name] is not None:
-            raise UsageError(f"`{name}`", f"is for user-defined ops; {chosen} is predefined")
-    return chosen
-
-
-def _is_paired(op: ops.Op, options: Options) -> bool:
-    """Return whether an op takes pairs, which are made of the values of files."""
-    return options["index"] is not None and op.groups == Group.PAIR
-
-
 def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options, pairing: str) -> None:
     """Raise an error for ops that make no sense whatever the files hold."""
+    has_indices = options["index"] is not None
     if len(chosen) > 1 and options["in_place"]:
         reason = f"has the place of one result, and there are {len(chosen)} ops; name an `output`"
         raise UsageError("`in_place`", reason)
-    if options["index"] is not None:
-        from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
-
-        op = next((op for op in chosen if _is_paired(op, options)), chosen[0])
-        indices.check(op, in_place=options["in_place"])
+    if has_indices and all(op.groups != Group.PAIR for op in chosen):
+        raise UsageError("`index`", f"is for maxloc and minloc, not for {chosen[0]}; leave it out")
+    if has_indices and options["in_place"]:
+        reason = "would put pairs into files of plain values; name an `output`, or leave `index` out"
+        raise UsageError("`in_place`", reason)
     for op in chosen:
-        if inputs.datatype is not None and not _is_paired(op, options):
+        if inputs.datatype is not None and not (has_indices and op.groups == Group.PAIR):
             datatype = ops.widest(op, [inputs.datatype]) or inputs.datatype
             ops.check(op, datatype, ops.Use.REDUCE, pairing=pairing)
             _ = inputs.datatype.form
-
-
-def _check_kept(request: Request) -> None:
-    """Raise an error unless all ranks have the columns that are kept, with the same values."""
-    kept: list[Kept] = []
-    for file in (file for files in request.groups for file in files):
-        if file.kept is None:
-            reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
-            raise UsageError("`keep`", f"{reason}; leave it out")
-        kept.append(file.kept)
-    like = "rank 0 of group A" if len(request.groups) > 1 else "rank 0"
-    for each in [kept] if request.inputs.check_coordinates else [[one] for one in kept]:  # alone it is only decoded
-        decoding.check_kept(each, like)
 
 
 def _weights(path: str) -> tuple[float, ...]:
@@ -329,16 +300,12 @@ def _counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _
     known = ranks[unknown.index(False)]
     for what, file in ranks:
         compare(what, file, known, inputs.op)
+
+    def like_known(what: str, file: RankFile) -> RankFile:
+        like, count = (what, f"{known[0]} ({known[1].source.name!r})"), known[1].buffers[0].count
+        buffers = (with_stored(each, lambda array: array._replace(count=count, like=like)) for each in file.buffers)
+        return file._replace(buffers=tuple(buffers))
+
     pairs = zip(ranks, unknown, strict=True)
-    given = iter([_like(what, file, known) if is_unknown else file for (what, file), is_unknown in pairs])
+    given = iter([like_known(what, file) if is_unknown else file for (what, file), is_unknown in pairs])
     return tuple(tuple(next(given) for _ in files) for files in groups)
-
-
-def _like(what: str, file: RankFile, known: tuple[str, RankFile]) -> RankFile:
-    """Return a rank with the count of the one that is known."""
-    like = what, f"{known[0]} ({known[1].source.name!r})"
-
-    def given(buffer: Array) -> Array:
-        return buffer._replace(count=known[1].buffers[0].count, like=like)
-
-    return file._replace(buffers=tuple(with_stored(buffer, given) for buffer in file.buffers))

@@ -11,7 +11,7 @@ from mpired import codecs, ops
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
 from mpired.collectives.table import BEFORE, CallShape, OpField, Share, arrays_in, taken_by
-from mpired.datatypes import Datatype, Group
+from mpired.datatypes import Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_of
 from mpired.errors import CountError, UsageError
 from mpired.files import calls
@@ -60,14 +60,6 @@ class Recipient(NamedTuple):
             what = self.file.source.name.partition(" of ")[0]
             raise UsageError("{stem}", f"rank {self.share.rank} is {what}, which has no name; use {{rank}}")
         return os.path.splitext(os.path.basename(codecs.stripped(name)))[0]
-
-    @property
-    def replaced(self) -> str:
-        """The path of its file, which the result replaces."""
-        if not isinstance(self.word, str):
-            what = self.file.source.name
-            raise UsageError("`in_place`", f"would replace rank {self.share.rank}, {what}; name a file by its path")
-        return self.word
 
 
 def expand(pattern: str, ranks: Sequence[Recipient]) -> list[str]:
@@ -130,48 +122,51 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
 
 def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
     """Return the shares, each once for each of the files that it goes to, with what these have of the results."""
-    # Of a pair in a file of several ops both fields are arrays of their own: not every format has structures.
-    fields = [OpField(number) for number in range(len(request.ops))]
-    files = [fields]
-    if request.options["split"] is not None:
-        for op in request.ops:
-            if (datatype := _no_pair(op, request)) is not None:
-                reason = f"writes the two parts of pairs, and {op} gives {datatype.label}"
-                raise UsageError("`split`", f"{reason}; name an `output`")
-        files = [[each._replace(field=field) for each in fields] for field in FIELDS]
-    elif request.by_op:
-        files = [[each] for each in fields]
-    elif len(fields) > 1:
-        parts = [FIELDS if _no_pair(op, request) is None else ("",) for op in request.ops]
-        files = [[OpField(op, field) for op, _ in fields for field in parts[op]]]
-    if request.options["count_valid"] is not None:
-        files.append([OpField(0, VALID)])
+    results = [[op.result(taken_by(op, each).datatype) for each in request.groups[-1][0].buffers] for op in request.ops]
+    # Of each op the datatype of the first results that are not pairs; None if all are.
+    others = [next((each for each in own if each.group is not Group.PAIR), None) for own in results]
+    is_split = request.options["split"] is not None
+    for op, datatype in zip(request.ops, others, strict=True):
+        if is_split and datatype is not None:
+            reason = f"writes the two parts of pairs, and {op} gives {datatype.label}"
+            raise UsageError("`split`", f"{reason}; name an `output`")
+    files: list[list[OpField]] = []
+    for name, field in zip(request.outputs or ("{op}",), (*(FIELDS if is_split else ("",)), VALID), strict=False):
+        fields = [OpField(op, field) for op in range(len(request.ops))]
+        if "{op}" in name:
+            files += [[each] for each in fields]
+        elif field == VALID:
+            files.append(fields[:1])  # the counts are those of all ops
+        elif len(fields) > 1 and not field:
+            # Of a pair in a file of several ops both fields are arrays of their own: not every format has structures.
+            parts = [FIELDS if other is None else ("",) for other in others]
+            files.append([OpField(op, field) for op, _ in fields for field in parts[op]])
+        else:
+            files.append(fields)
     several = [len({op for op, _ in each}) > 1 for each in files]
     pairs = zip(files, several, strict=True)
     return tuple(share._replace(fields=tuple(each), has_ops=has_ops) for each, has_ops in pairs for share in shares)
 
 
-def _no_pair(op: ops.Op, request: Request) -> Datatype | None:
-    """Return the datatype of the first results of an op that are not pairs; None if all are."""
-    datatypes = (op.result(taken_by(op, buffer).datatype) for buffer in request.groups[-1][0].buffers)
-    return next((datatype for datatype in datatypes if datatype.group is not Group.PAIR), None)
-
-
-def paths_of(group_plan: GroupPlan, request: Request, outputs: Sequence[str]) -> list[str]:
-    """Return where the results of a deal go; without an output each replaces the file of its rank."""
-    if not outputs:
-        return [receiver.replaced for receiver in group_plan.receivers]
+def paths_of(group_plan: GroupPlan, request: Request) -> list[str]:
+    """Return where the results of a group go; without an output each replaces the file of its rank."""
+    if not (outputs := request.outputs):
+        for rank, file, word in ((each.share.rank, each.file, each.word) for each in group_plan.receivers):
+            if not isinstance(word, str):
+                reason = f"would replace rank {rank}, {file.source.name}; name a file by its path"
+                raise UsageError("`in_place`", reason)
+        return [str(receiver.word) for receiver in group_plan.receivers]
     if request.collective.to_root:
-        first, *others = outputs
-        labels = ops.labels(request.ops) if "{op}" in first else [""]
-        return [*(first.replace("{op}", label) for label in labels), *others]
+        labels = ops.labels(request.ops) if any("{op}" in name for name in outputs) else []
+        names = ([name.replace("{op}", label) for label in labels] if "{op}" in name else [name] for name in outputs)
+        return [name for each in names for name in each]
     each = len(group_plan.receivers) // len(outputs)  # of two outputs the first one is for the first half
     halves = (group_plan.receivers[i * each : (i + 1) * each] for i in range(len(outputs)))
     return [name for names in map(expand, outputs, halves) for name in names]
 
 
 def results_of(group_plan: GroupPlan, paths: Sequence[str], request: Request, *, terminal: bool) -> tuple[Result, ...]:
-    """Return the results of a deal, each with its path and its layout."""
+    """Return the results of a group, each with its path and its layout."""
     in_place = request.options["in_place"]
     results: list[Result] = []
     files: list[tuple[str, Sequence[int] | None, Layout]] = []
@@ -217,7 +212,8 @@ def _index_of(path: str, file: RankFile, form: Format) -> str:
 
 def _with_header(layout: Layout, form: Format, request: Request) -> Layout:
     """Return the layout of a raw result with the bytes before the elements of the root's raw file."""
-    file, buffer = request.root, stored_array(request.root.buffers[0])
+    file = request.groups[0][request.options["root"]]
+    buffer = stored_array(file.buffers[0])
     are_raw = form.needs_type and format_named(file.format).needs_type
     if not are_raw or not buffer.offset or not buffer.is_flat or not isinstance(layout, FlatLayout):
         reason = "is for raw results of a raw file with a header that `offset` skips, and its elements in one piece"
@@ -308,7 +304,8 @@ def model_of(group_plan: GroupPlan, receiver: Recipient, request: Request) -> Mo
     # Of arrays the file tells the dimensions and more, which stay.
     keeps = described or format_named(model.format).has_arrays
     model = model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
-    if group_plan.times and keeps and request.collective.whole:
-        names = [(each.name, each.rank.name, each.op) for each in results if not each.field]
-        model = model._replace(cells=cells.cells(file.kept, group_plan.times[: share.last + 1], names))
+    if file.kept is not None:
+        names = [cells.ResultName(each.name, stored_array(each.rank).name, each.op, each.field) for each in results]
+        times = group_plan.times[: share.last + 1] if request.collective.whole else ()
+        model = model._replace(cells=cells.cells(file.kept, times, names, share.last + 1))
     return model

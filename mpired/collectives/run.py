@@ -108,11 +108,9 @@ def _encode(plan: Plan, encoded: Sequence[tuple[Result, Output]], flat: Sequence
 
 def _flow(result: Result, layout: FlatLayout, output: StreamOutput, plan: Plan) -> ResultFile | None:
     """Return a stream that takes a result as it is made, in order and in this process; None if that is not possible."""
-    if not any(rank.source.is_forward for rank in plan.buffers[0]):
-        return None
-    if len(plan.segments) > 1 or plan.isolated or layout.around or layout.before or layout.head_of:
-        return None
-    if (stream := output.flow()) is None:
+    is_read_in_order = len(plan.segments) <= 1 and any(rank.source.is_forward for rank in plan.buffers[0])
+    is_plain = not (plan.isolated or layout.around or layout.before or layout.head_of)
+    if not (is_read_in_order and is_plain) or (stream := output.flow()) is None:
         return None
     with calls.errors_name(output.stream_name):
         calls.write_all(stream, layout.head)
@@ -192,16 +190,14 @@ def folded(
             scratch.allocate(end)
         fold(plan, [*also, *targets.values()], context)
         source = LocalSource(scratch.name, scratch.shared.path)
-
-        def native(share: Share, result: ResultArray, region: Region) -> Array:
-            count = plan.found if plan.has_unknown_length else share.count_of(result.rank.count)
-            flat = Array(source, result.datatype, count, region.stored, region.offset, validity=region.validity)
-            return flat._replace(name=result.name)
-
-        arrays = {}
+        arrays: dict[object, list[Array]] = {}
         for part, target in targets.items():
-            results = zip(arrays_in(target.share, plan.ops, plan.firsts), target.regions.values(), strict=True)
-            arrays[part] = [native(target.share, *pair) for pair in results]
+            arrays[part] = []
+            results = arrays_in(target.share, plan.ops, plan.firsts)
+            for (_, _, _, _, rank, name, datatype), region in zip(results, target.regions.values(), strict=True):
+                count = plan.found if plan.has_unknown_length else target.share.count_of(rank.count)
+                flat = Array(source, datatype, count, region.stored, region.offset, validity=region.validity)
+                arrays[part].append(flat._replace(name=name))
         yield [arrays[share[1:]] for share in shares]
 
 
@@ -219,12 +215,20 @@ def _placed(share: Share, values: Sequence[Missing | None], plan: Plan, end: int
 
 def fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
     """Fold all segments into files."""
-    is_sent = not plan.engine.same_host and not _are_filled(plan, targets)
+    is_sent = not plan.engine.same_host
+    drafts = [target.file for target in targets if target.file.inode[1]]
+    # Workers on other machines write several results, in folders that all can write to.
+    if plan.engine.fills_drafts and len(drafts) >= max(2, len(targets)):
+        from mpired.engines import probe  # noqa: PLC0415 - for other machines only
+
+        one_in_each = {os.path.dirname(draft.path): draft for draft in drafts}
+        is_sent = not probe.all_write(plan.engine.runner, list(one_in_each.values()))
     is_function = any(op.is_function for op in plan.ops)
-    with (
-        _decoded(plan) if is_function else nullcontext(plan) as decoded,
-        closing(Fold(decoded, tuple(targets), sends=is_sent)) as work,
-    ):
+    with closing(decoding.Decoder()) if is_function else nullcontext() as decoder, ExitStack() as stack:
+        decoded = plan
+        if decoder is not None:  # it decodes the ranks of this process; the workers of other folds do so themselves
+            decoded = plan._replace(buffers=tuple(tuple(map(decoder.decoding, ranks)) for ranks in plan.buffers))
+        work = stack.enter_context(closing(Fold(decoded, tuple(targets), sends=is_sent)))
         working = run_segments(plan, work, context)
         parts = list(_received(plan, targets, working) if is_sent else working)
     if plan.has_unknown_length or any(part.overflow or part.unset or part.hidden for part in parts):
@@ -269,26 +273,17 @@ def _received(plan: Plan, targets: Sequence[ResultFile], parts: Iterable[PieceRe
     writers, number = None, -1
     with ExitStack() as stack:
         for part in parts:
-            if part.sent and part.buffer != number:
+            if not part.sent:
+                yield part
+                continue
+            if writers is None or part.buffer != number:
                 stack.close()  # few files are open at a time
-                number, writers = part.buffer, stack.enter_context(closing(Writers(plan, targets, part.buffer)))
+                number, writers = part.buffer, stack.enter_context(Writers(plan, targets, part.buffer))
             for each in part.sent:
                 block = each.block if each.block.flags.writeable else each.block.copy()
-                cast("Writers", writers).take(each._replace(block=block))
-            yield cast("Writers", writers).described(part._replace(sent=())) if part.sent else part
-
-
-def _are_filled(plan: Plan, targets: Sequence[ResultFile]) -> bool:
-    """Return whether workers on other machines write the results: several files, in folders that all can write to."""
-    if not plan.engine.fills_drafts:
-        return False
-    from mpired.engines import probe  # noqa: PLC0415 - for other machines only
-
-    drafts = [target.file for target in targets if target.file.inode[1]]
-    one_in_each = {os.path.dirname(draft.path): draft for draft in drafts}
-    if len(drafts) < max(2, len(targets)):
-        return False
-    return probe.all_write(plan.engine.runner, list(one_in_each.values()))
+                writers.take(each._replace(block=block))
+            yield part._replace(sent=(), hidden=writers.hidden)
+            writers.hidden = {}
 
 
 _P = TypeVar("_P")  # progress of a segment, with the number of bytes read: `nbytes`
@@ -315,7 +310,14 @@ def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: C
                 interrupts.rest()
                 yield part
         except WorkerError as error:
-            _blame(plan, error)
+            if not pool.is_crash(error):
+                raise
+            if isolated := [op for op in plan.ops if op.isolated]:
+                from mpired.engines import userops  # noqa: PLC0415 - only for user-defined ops
+
+                # Of several the one that ended the worker is not known.
+                raise userops.crashed(isolated[0]._replace(name=", ".join(map(str, isolated))), error) from None
+            decoding.check(rank for ranks in plan.buffers for rank in ranks)  # raises if a damaged file has ended it
             raise
     sources = (buffer.source for ranks in plan.buffers for buffer in ranks)
     check_unchanged([*{id(source): source for source in sources}.values()])
@@ -340,22 +342,3 @@ def _quietly(work: Callable[[Segment], Iterator[_P]], segment: Segment) -> Itera
     """Work on a segment in a worker of its own, which a library that decodes may end with some words."""
     be_quiet()
     yield from work(segment)
-
-
-@contextmanager
-def _decoded(plan: Plan) -> Iterator[Plan]:
-    """Let a worker decode the ranks of a fold in this process; the workers of other folds decode themselves."""
-    with closing(decoding.Decoder()) as decoder:
-        yield plan._replace(buffers=tuple(tuple(map(decoder.decoding, ranks)) for ranks in plan.buffers))
-
-
-def _blame(plan: Plan, error: WorkerError) -> None:
-    """Raise an error of the op that ended a worker by a crash, or else of the file that it decoded, if one did."""
-    if not pool.is_crash(error):
-        return
-    if isolated := [op for op in plan.ops if op.isolated]:
-        from mpired.engines import userops  # noqa: PLC0415 - only for user-defined ops
-
-        # Of several the one that ended the worker is not known.
-        raise userops.crashed(isolated[0]._replace(name=", ".join(map(str, isolated))), error) from None
-    decoding.check(rank for ranks in plan.buffers for rank in ranks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from mpired import datatypes, ops
 from mpired.datatypes.pairs import FIELDS, column_names, column_of, field_type
@@ -16,8 +16,6 @@ from mpired.errors import CountError, RootError
 from mpired.formats import Array
 from mpired.formats.derived import without_indices
 from mpired.options import ALLREDUCE, CALL, EXSCAN, LOCAL, REDUCE, SCAN, SCATTER, SCATTER_BLOCK, Group, Options, rows
-
-_Group = TypeVar("_Group")
 
 BEFORE = -1
 """The partial result before any rank: the op's neutral element."""
@@ -70,10 +68,6 @@ class Collective(NamedTuple):
     fixed: Options = {}  # noqa: RUF012 - a row is never changed
     several: bool = False  # whether it takes several ops
 
-    def combined(self, groups: Sequence[_Group]) -> Sequence[_Group]:
-        """Return the groups whose ranks are combined: all, or the last where a root of the first gets the result."""
-        return groups[-1:] if self.to_root else groups
-
     def completed(self, options: Options) -> Options:
         """Return the options of all collectives: its own, which are checked, and what the others are for it."""
         return {**{name: row.default for name, row in rows(CALL).items()}, **options, **self.fixed}
@@ -84,14 +78,6 @@ def _root(task: CallShape) -> list[Share]:
     if not 0 <= root < task.nranks:
         raise RootError(f"root {root}", f"is not a rank; there are {task.nranks} ranks, 0 to {task.nranks - 1}")
     return [Share(root, task.last)]
-
-
-def _all(task: CallShape) -> list[Share]:
-    return [Share(rank, task.last) for rank in range(task.nranks)]
-
-
-def _inclusive(task: CallShape) -> list[Share]:
-    return [Share(rank, rank) for rank in range(task.nranks)]
 
 
 def _exclusive(task: CallShape) -> list[Share]:
@@ -124,10 +110,16 @@ _ROWS = (  # MPI-4.1, 6.9.1, 6.9.7, 6.9.6, 6.10.2, 6.10.1, 6.11.1, 6.11.2
     Collective(
         "reduce-local", "MPI_Reduce_local", LOCAL, _root, alike=True, to_root=True, fixed={"root": 1, "in_place": True}
     ),
-    Collective("allreduce", "MPI_Allreduce", ALLREDUCE, _all, alike=True),
+    Collective(
+        "allreduce",
+        "MPI_Allreduce",
+        ALLREDUCE,
+        lambda task: [Share(rank, task.last) for rank in range(task.nranks)],
+        alike=True,
+    ),
     Collective("reduce-scatter", "MPI_Reduce_scatter", SCATTER, _blocks, whole=False),
     Collective("reduce-scatter-block", "MPI_Reduce_scatter_block", SCATTER_BLOCK, _equal_blocks, whole=False),
-    Collective("scan", "MPI_Scan", SCAN, _inclusive),
+    Collective("scan", "MPI_Scan", SCAN, lambda task: [Share(rank, rank) for rank in range(task.nranks)]),
     Collective("exscan", "MPI_Exscan", EXSCAN, _exclusive),
 )
 COLLECTIVES = {row.name: row for row in _ROWS}
@@ -160,15 +152,10 @@ def arrays_in(share: Share, chosen: Sequence[ops.Op], buffers: Sequence[Array]) 
             if field:
                 datatype = field_type(datatype, field)
             if field or labels is not None:
-                name = _name(rank, field, "" if labels is None else labels[op])
+                is_pair = field in FIELDS and (rank.values is not None or len(rank.columns) != len(FIELDS))
+                name = column_of(rank.name, rank.columns, field)
+                if label := labels[op] if labels else "":
+                    name = without_indices(rank).name if is_pair else name
+                    name = f"{name}_{label}" if name.strip("/") else label
+                    name = column_names(name)[FIELDS.index(field)] if is_pair else name
             yield ResultArray(number, op, chosen[op], field, rank, name, datatype)
-
-
-def _name(rank: Array, field: str, label: str) -> str:
-    """Return the name of an array of a result, with the label of its op if there are several."""
-    is_pair = field in FIELDS and (rank.values is not None or len(rank.columns) != len(FIELDS))
-    name = without_indices(rank).name if label and is_pair else column_of(rank.name, rank.columns, field)
-    if not label:
-        return name
-    name = f"{name}_{label}" if name.strip("/") else label
-    return column_names(name)[FIELDS.index(field)] if is_pair else name

@@ -1,4 +1,4 @@
-"""Cells of results: the times that they are of, and their `cell_methods`, where ranks are different times (CF, 7.3)."""
+"""Cells of results: units, and the times and `cell_methods` where ranks are different times (CF, 3.1 and 7.3)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from mpired import cautions
+from mpired.datatypes.pairs import VALID
 from mpired.errors import InputWarning
+from mpired.formats import conventions
 from mpired.formats.arrays import ArrayHeader, KeptArrays
 from mpired.formats.rank import Cells
 from mpired.ops import Op
+from mpired.ops.statistics import First, Last
 
 _SECONDS = {"day": 86400, "d": 86400, "hour": 3600, "h": 3600, "minute": 60, "min": 60, "second": 1, "": 1}
 _CALENDARS = ("standard", "gregorian", "proleptic_gregorian")  # one since the day when the second began
@@ -26,9 +29,9 @@ class RankTime(NamedTuple):
 
 
 def times(kept: Sequence[object], ops: Sequence[Op]) -> tuple[RankTime, ...]:
-    """Return the time of each rank; () unless they differ, the user ignores that, and an op is a method of cells."""
+    """Return the time of each rank; () unless they differ, the user ignores that, and the time of rank 0 is wrong."""
     ranks = [each for each in kept if isinstance(each, KeptArrays)]
-    if not ranks or not ranks[0].ignored or len(ranks) < len(kept) or not any(op.method for op in ops):
+    if not ranks or not ranks[0].ignored or len(ranks) < len(kept) or all(op.state is First for op in ops):
         return ()
     name = next((each.name for each in ranks[0].carried if each.name in ranks[0].ignored and _is_time(each)), "")
     headers = [next((array for array in each.carried if array.name == name), None) for each in ranks]
@@ -47,29 +50,67 @@ def _is_time(array: ArrayHeader) -> bool:
     return "time" in attributes.get("standard_name", "time" * is_axis).split() or attributes.get("axis") == "T"
 
 
-def cells(like: object, ranks: Sequence[RankTime], results: Sequence[tuple[str, str, Op]]) -> Cells:
-    """Return the cells of a result of ranks with these times, which is modelled on the file of `like`."""
-    # Each array of the result has its name, its name in that file, and its op.
-    if len({each.header.digest for each in ranks}) < 2 or not isinstance(like, KeptArrays):  # noqa: PLR2004 - differ
+class ResultName(NamedTuple):
+    """An array of a result."""
+
+    name: str
+    own_name: str  # that in the file which the result is modelled on
+    op: Op
+    field: str  # the field of the results of the op, or the counts of valid elements; "" for whole elements
+
+
+def cells(like: object, ranks: Sequence[RankTime], results: Sequence[ResultName], nranks: int) -> Cells:
+    """Return the cells of a result of `nranks` ranks with these times, which is modelled on the file of `like`."""
+    if not isinstance(like, KeptArrays):
         return Cells()
+    combined = {array.name: array for array in like.combined}
+    results = [each for each in results if each.own_name in combined]
+    units = {each.name: _of_units(combined[each.own_name].attributes, each, nranks) for each in results}
+    attributes = {name: changes for name, changes in units.items() if changes}
+    if len({each.header.digest for each in ranks}) < 2:  # noqa: PLR2004 - they differ
+        return Cells({}, attributes)
     own = next((each for each in like.carried if each.name == ranks[0].header.name), ranks[0].header)
     moved = [_moved(each, own.attributes) for each in ranks]
     if len({tuple(each.shape for each in values) for values in moved}) > 1 or not moved[0]:
         what = f"{own.name!r} has lengths, units or calendars in the ranks of which no mean can be made"
         cautions.tell(InputWarning(f"{what}; the result has the times of its model, and no method in `cell_methods`"))
-        return Cells()
+        return Cells({}, attributes)
+    if results and all(each.op.state is Last and each.field != VALID for each in results):
+        moved = moved[-1:]
     all_times, *all_bounds = (np.stack(each) for each in zip(*moved, strict=True))
-    values = {own.name: all_times.mean(axis=0)} if own.count == 1 else {}
+    values = {own.name: all_times.mean(axis=0)} if own.count == 1 or len(moved) == 1 else {}
     for bounds in all_bounds:
         values[like.bounds_of(own)] = np.stack([bounds[..., 0].min(axis=0), bounds[..., -1].max(axis=0)], axis=-1)
-    is_whole, last, methods = own.dtype is not None and own.dtype.kind in "iu", own.name.rpartition("/")[2], {}
-    combined = {array.name: array for array in like.combined}
-    for name, array, op in ((name, combined[own_name], op) for name, own_name, op in results if op.method):
-        if last in array.dims or last in array.attributes.get("coordinates", "").split():
-            before, method = array.attributes.get("cell_methods", ""), f"{last}: {op.method}"
-            methods[name] = before if before.endswith(method) else f"{before} {method}".lstrip()
-    rounded = {name: (np.rint(each) if is_whole else each).astype(own.dtype) for name, each in values.items()}
-    return Cells(rounded, methods)
+    last = own.name.rpartition("/")[2]
+    places = {name: [*array.dims, *array.attributes.get("coordinates", "").split()] for name, array in combined.items()}
+    lacking: list[ResultName] = []
+    for each in (each for each in results if last in places[each.own_name]):
+        if each.op.method and not each.field:
+            before = combined[each.own_name].attributes.get(conventions.METHODS, "")
+            method = f"{last}: {each.op.method}"
+            after = before if before.endswith(method) else f"{before} {method}".lstrip()
+            attributes[each.name] = {**units[each.name], conventions.METHODS: after}
+        elif not values and each.op.state is not First and each.field != VALID:
+            lacking.append(each)
+    if lacking:
+        what = f"{own.name!r} has the times of one rank, and {lacking[0].name!r} is of all ranks"
+        reason = f"`cell_methods` do not say so, because CF has no method for {lacking[0].op}"
+        cautions.tell(InputWarning(f"{what}; {reason}"))
+    form: np.dtype = np.dtype("f8") if own.dtype is None else own.dtype
+    rounded = {name: (np.rint(each) if form.kind in "iu" else each).astype(form) for name, each in values.items()}
+    return Cells(rounded, attributes)
+
+
+def _of_units(old: Mapping[str, str], result: ResultName, nranks: int) -> dict[str, str]:
+    """Return the attributes that a result has in the place of those of its model, because its units are others."""
+    power = 0 if result.field == VALID else result.op.power
+    if power == 1 or result.field not in {"", VALID} or "units" not in old:
+        return {}
+    new = {"units": conventions.powered(old["units"], nranks if power is None else power)}
+    if power == 0:  # of a number of ranks these are not true
+        counted = {"standard_name": "number_of_observations", conventions.METHODS: ""}
+        new |= {name: text for name, text in counted.items() if name in old}
+    return new
 
 
 def _moved(rank: RankTime, wanted: Mapping[str, str]) -> tuple[np.ndarray, ...]:

@@ -60,6 +60,7 @@ MEANING = (*OF_THE_TYPE, SCALE, OFFSET, *_NAMING, *_MARKS, *_TELLING, "calendar"
 """All attributes that mean something here."""
 # Strings that describe a coordinate, or name those of an array.
 _DESCRIBING = ("units", "calendar", "standard_name", "axis", "bounds", "climatology", "coordinates", METHODS)
+_FACTOR = re.compile(r"([^\W\d]+)(-?\d+)?")  # of a unit: a name and its power
 # netCDF's own, of elements that were never written.
 _FILLS = {
     "i1": -127, "i2": -32767, "i4": -2147483647, "i8": -9223372036854775806, "u1": 255, "u2": 65535, "u4": 4294967295,
@@ -249,6 +250,18 @@ def of_result(
         own[FILL] = default.reshape(1)
     of_values = (SCALE, OFFSET) if unpacked else ()
     return own, {*OF_THE_TYPE, *of_values, *(() if is_same and not unpacked else (UNSIGNED,))}
+
+
+def powered(unit: str, power: int) -> str:
+    """Return a power of a unit, as UDUNITS writes it: `m s-1` is squared as `m2 s-2`."""
+    unit = unit.strip().partition(" since ")[0]
+    if power == 0 or unit in {"", "1"}:
+        return unit and "1"
+    factors = [_FACTOR.fullmatch(word) for word in unit.split()]
+    if not all(factors):
+        return unit if power == 1 else f"({unit}){power}"
+    powers = [(found[1], int(found[2] or 1) * power) for found in factors if found is not None]
+    return " ".join(name if number == 1 else f"{name}{number}" for name, number in powers)
 
 
 def fill(attributes: Attributes, dtype: np.dtype) -> np.ndarray | None:

@@ -330,9 +330,11 @@ def _created(model: Model, line: str, path: str, *, early: bool) -> Iterator[lis
             _copy_file(model, line, results, old, file, left_out)
         for name, values in model.cells.values.items():
             file[name][...] = values
-        for name, text in model.cells.methods.items():
-            file[name].attrs.pop(conventions.METHODS, None)
-            _put(file[name].id, conventions.METHODS, text)
+        changes = model.cells.attributes.items()
+        for name, key, text in ((name, *each) for name, attributes in changes for each in attributes.items()):
+            file[name].attrs.pop(key, None)
+            if text:
+                _put(file[name].id, key, text)
         yield [file[each.name] for each in results]
 
 

@@ -279,7 +279,8 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
         return hdf5.prepare(model._replace(has_history=True))
     old = _ClassicHeader(_64_BIT_OFFSET, 0, (), {}, {}) if model.source is None else _read_header(model.source)
     dimensions = list(old.dimensions)
-    new = {buffer.name or "value": _new(buffer, old, dimensions, model.cells.methods) for buffer in model.buffers}
+    changes = model.cells.attributes
+    new = {(key := each.name or "value"): _new(each, old, dimensions, changes.get(key, {})) for each in model.buffers}
     kept = set(model.kept.names if model.kept else ()) - new.keys()
     variables = {name: each for name, each in old.variables.items() if name in new or name in kept} | new
     attributes = {key: each for key, each in old.attributes.items() if key != _HISTORY or each.code == _CHAR}
@@ -295,8 +296,8 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     return MarkingLayout(made.encode, missing)
 
 
-def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], methods: Mapping[str, str]) -> _Var:
-    """Return the variable of a result, whose dimensions are added if they are new."""
+def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], changes: Mapping[str, str]) -> _Var:
+    """Return the variable of a result with changes of its attributes; its dimensions are added if they are new."""
     name = buffer.name or "value"
     code = None if buffer.datatype.is_bool else _BY_FORM.get(as_numbers(buffer.datatype.form).newbyteorder(">"))
     if code is None:
@@ -317,10 +318,10 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], metho
     code, form = (like.code, form) if is_same else (code, _FORMS[code])
     own, left_out = conventions.of_result(*like.viewed, form, is_same=is_same, nullable=buffer.nullable)
     made = {key: _Attribute(code, value.astype(_FORMS[code]).tobytes()) for key, value in own.items()}
-    if text := methods.get(name):
-        made[conventions.METHODS] = _Attribute(_CHAR, octets_of(text))
+    made |= {key: _Attribute(_CHAR, octets_of(text)) for key, text in changes.items()}
     kept = {key: each for key, each in like.attributes.items() if key in own or key not in left_out}
-    return replace(like, name=name, code=code, attributes=kept | made)
+    attributes = {key: each for key, each in (kept | made).items() if changes.get(key) != ""}
+    return replace(like, name=name, code=code, attributes=attributes)
 
 
 def _placed(header: _ClassicHeader) -> _ClassicHeader:

@@ -70,10 +70,10 @@ class Kept(Protocol):
 
 
 class Cells(NamedTuple):
-    """Changes of a result against its model, where ranks are different times."""
+    """Changes of a result against its model: other units, and other times where ranks are different times."""
 
     values: Mapping[str, np.ndarray] = {}  # of carried arrays
-    methods: Mapping[str, str] = {}  # the attribute `cell_methods` of combined arrays
+    attributes: Mapping[str, Mapping[str, str]] = {}  # those of combined arrays that are new; "" for those that go
 
 
 class Model(NamedTuple):

@@ -333,8 +333,9 @@ def _planned(buffers: Sequence[Array], source: Source | None, kept: Sequence[str
         new = dict(_create(documents, buffer, old) for buffer in buffers)
         for path, values in cells.values.items():
             documents.array(path)[...] = values
-        for path, text in cells.methods.items():
-            documents.array(path).attrs[conventions.METHODS] = text
+        for path, changes in cells.attributes.items():
+            attributes = {**documents.array(path).attrs, **changes}
+            documents.array(path).attrs.put({key: value for key, value in attributes.items() if value != ""})
         if old is not None and old.is_consolidated:
             _library().consolidate_metadata(documents.store, zarr_format=old.version)
         keys = sorted(documents, key=lambda key: (key.count("/"), key))

@@ -112,6 +112,7 @@ class Op(NamedTuple):
     keeps_upper: bool = False  # whether its kernels leave inoutvec as it is
     ufunc: np.ufunc | None = None  # the NumPy function of an op that rounds, or of the last step of a statistic
     method: str = ""  # its name among the methods of cells in CF (appendix E); "" if it has none
+    power: int | None = 1  # of the units of the elements that its results have; None for one of each rank
     rules: Rules = Rules()  # those in use: the options of values
 
     def result(self, datatype: Datatype) -> Datatype:

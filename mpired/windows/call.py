@@ -1,17 +1,19 @@
-"""The one-sided calls: from their options to a request (MPI-4.1, 12.3)."""
+"""The one-sided calls: from their options to a request (MPI-4.1, 12.3); and its outcome."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from mpired import cautions, datatypes, ops
 from mpired.context import Context
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
-from mpired.errors import DatatypeError, MpiredWarning, OpError, UsageError
+from mpired.errors import DatatypeError, MpiredWarning, OpError, SkippedWarning, UsageError
 from mpired.files.lock import inode
 from mpired.files.names import check_are_data
 from mpired.files.urls import check_are_files
@@ -22,16 +24,67 @@ from mpired.formats.memory import ArrayRank
 from mpired.log import step
 from mpired.ops.policy import holds, real_type
 from mpired.options import INPUTS, PLACES, RANKING, WINDOW_VALUES, Options, PathLike, checked, part
-from mpired.ranks import Opened, check_formats, skipped_warning
+from mpired.ranks import Opened, Skipped, check_formats, skipped_warning
 from mpired.ranks.order import path_of
-from mpired.windows.once import keys_of
+from mpired.windows.once import Key, keys_of
 from mpired.windows.origin import Origin, OriginLike, check_like, open_origin
-from mpired.windows.placement import Given, Placement
-from mpired.windows.request import Filling, WindowRequest
+from mpired.windows.placement import NO_ORIGIN, Given, Placement
 from mpired.windows.value import element_of
 
 _NAMED = {row.name: row for row in DATATYPES}
 _NAMED_PAIRS = {tuple(part.name for part in row.parts): row for row in DATATYPES if row.parts}
+
+
+class Filling(NamedTuple):
+    """Initial content of a new target."""
+
+    elements: Sequence[np.ndarray]  # for each array of the model an array of one element
+    model: Model
+    like: str = ""  # the format, if the target is like the whole file that is the source of the model
+
+
+@dataclass(frozen=True)
+class WindowRequest:
+    """A call on windows that has passed all checks that need no lock."""
+
+    windows: Sequence[str]  # the files, one a rank of the window
+    op: ops.Op
+    inputs: InputOptions  # options that describe the files
+    placement: Placement
+    commit: str = "auto"  # "rename", "journal" or "auto"
+    durable: bool = True  # whether the disk has to confirm a change
+    origins: Sequence[Sequence[Origin]] = ()  # the arrays of each, of which a file with columns has several
+    whole: bool = False  # whether the origins are whole files
+    given: Given = NO_ORIGIN  # if no origin is read
+    keys: Mapping[Key, Sequence[int]] = field(default_factory=dict)  # to remember, each with the numbers of its origins
+    fetch: bool = False  # whether the old elements are returned
+    create: Filling | None = None  # for targets that are missing
+    expected: np.ndarray | None = None  # the element that there has to be, or nothing changes (MPI_Compare_and_swap)
+    decoder: Decoder = field(default_factory=Decoder)
+    # returns it with its elements, when the datatype of the windows is known; `None` if it has them
+    complete: Callable[[WindowRequest, Datatype], WindowRequest] | None = None
+    doubts: Sequence[MpiredWarning] = ()
+    within: Datatype | None = None  # the datatype of the windows, if origins may have others that it holds
+
+
+class Done(NamedTuple):
+    """The result of a request."""
+
+    op: ops.Op
+    protocols: tuple[str, ...]  # for each window how it was changed; "" if it was not
+    datatypes: tuple[Datatype, ...]  # of the elements of each array
+    entries: tuple[int, ...]  # elements that each origin gave, of each array
+    skipped: tuple[str, ...] = ()  # the names of the origins that had been applied before
+    fetched: np.ndarray | None = None  # the old elements
+    model: Model | None = None  # of these
+    nbytes: tuple[int, ...] = ()  # for each window about how many bytes were read and written for its elements
+    cautions: tuple[MpiredWarning, ...] = ()  # collected by a command
+    origins: tuple[str, ...] = ()  # the names of all origins that can be used
+
+    @property
+    def bad(self) -> list[Skipped]:
+        """The origins that are left out because they cannot be used."""
+        return [each for warning in self.cautions if isinstance(warning, SkippedWarning) for each in warning.skipped]
 
 
 def plan_accumulate(
@@ -60,17 +113,15 @@ def _names(windows: Sequence[PathLike], indices: object = None) -> list[str]:
     """Return the names of windows, which are different files of data; those of origins were checked by the caller."""
     check_are_data([*windows, indices])
     check_are_files(windows)
-    if len(windows) > 1 and len(set(map(_identity, windows))) < len(windows):
+    identities: set[object] = set()
+    for window in windows if len(windows) > 1 else ():
+        try:
+            identities.add(inode(os.stat(window)))
+        except OSError:  # it does not exist yet
+            identities.add(os.path.realpath(window))
+    if len(identities) not in {0, len(windows)}:
         raise UsageError("`windows`", "names one file twice; each window is a file of its own")
     return [os.fspath(window) for window in windows]
-
-
-def _identity(window: PathLike) -> object:
-    """Return the inode of a window, or the path of one that does not exist yet."""
-    try:
-        return inode(os.stat(window))
-    except OSError:
-        return os.path.realpath(window)
 
 
 def plan_fetch_and_op(
@@ -150,8 +201,10 @@ def _request(
     inputs = InputOptions.of(options, context)
     accumulate_in = options["accumulate_in"]
     within = None if accumulate_in is None else real_type(accumulate_in, "accumulate_in")
-    component, target, derived = _sides(options, inputs.datatype if within is None else within)
-    component = component if within is None else inputs.datatype
+    component, target, derived = inputs.datatype, None, None
+    if any(options[each] is not None for each in ("types", "target_type", "origin_type")):
+        common, target, derived = _sides(options, component if within is None else within)
+        component = common if within is None else component
     inputs = inputs._replace(datatype=component, taken=op.groups, nullable=op.rules.nulls != "error")
     placement = Placement.of(options, len(names), context, target)
     decoder = Decoder()
@@ -176,7 +229,8 @@ def _request(
         origins=opened.files, whole=is_whole, decoder=decoder, within=within, doubts=doubts,
     )  # fmt: skip
     # Which describe origins alone.
-    check_formats(InputOptions(offset=inputs.offset, count=inputs.count), request.formats)
+    formats = {origin.format for arrays in opened.files for origin in arrays if origin.format}
+    check_formats(InputOptions(offset=inputs.offset, count=inputs.count), formats)
     if options.get("once") or options.get("once_key") is not None:
         request = replace(request, keys=keys_of(opened.files, opened.words, op, options, placement.indices))
     return request if options["create"] is None else _with_create(request, options)

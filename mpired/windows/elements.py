@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,9 @@ import numpy as np
 from mpired import cautions, ops
 from mpired.datatypes import Datatype
 from mpired.datatypes.datatype import gaps, tail
+from mpired.errors import RangeError
 from mpired.files import calls
+from mpired.files.update import Update
 from mpired.formats import Array
 from mpired.formats.convert import as_in
 from mpired.ops import overflow
@@ -18,17 +21,10 @@ from mpired.ops.op import run
 from mpired.ops.overflow import Overflow, Steps, noting, steps
 from mpired.ops.state import Elements, absent, valid_of
 from mpired.ops.table import REPLACE
-from mpired.windows.origin import Origin, at_each_byte, can_be_null, gathered
+from mpired.windows.origin import Origin, at_each_byte, gathered
 from mpired.windows.placement import WindowShare
 from mpired.windows.runs import Batch, Round
 from mpired.windows.targets import WindowFile
-
-
-def check_nulls(op: ops.Op, window: Array, origins: Sequence[Origin]) -> None:
-    """Raise `UsageError` if elements of a window may become null, and its file has nothing that stands for it."""
-    if can_be_null(op, window, origins) and not (window.nullable or ops.stands_for_null(op, window.datatype)):
-        way_out = "declare a `_FillValue` in it" if window.name else "use `nulls='ignore'`"
-        raise ops.null_refused(op, window.datatype, window.source.name, way_out)
 
 
 def fold(
@@ -42,26 +38,26 @@ def fold(
     """Combine origins into a window, one after another, and give the new bytes to its file; then warn."""
     # Yields the bytes of the elements that an origin was combined into. `buffer` is the name of the window for
     # warnings, if it is one of several in its file.
-    window, found, nmasked = share.window, list[Overflow](), 0
+    window, fd, found, nmasked = share.window, file.fd, list[Overflow](), 0
     for batch in share.access.batches():
-        stored = _read(batch, window, file.fd)
+        stored = _read(batch, window, fd)
         elements = as_in(window.datatype.form, gathered(stored.octets, stored.at, window.stored), window.datatype)
-        not_null, marks = _not_null(elements, batch, window, file.fd) if window.nullable else (None, None)
-        if not origins:
-            if fetched is not None:
-                old = elements if not_null is None else np.ma.MaskedArray(elements, ~not_null)
-                for turn in batch.rounds:
-                    fetched[turn.origin] = old if turn.where is None else old[turn.where]
+        not_null, marks = _not_null(elements, batch, window, fd) if window.nullable else (None, None)
+        if not origins and fetched is not None:
+            old = elements if not_null is None else np.ma.MaskedArray(elements, ~not_null)
+            for turn in batch.rounds:
+                fetched[turn.origin] = old if turn.where is None else old[turn.where]
             continue
         held = BatchElements(elements, not_null, op, window.datatype)
         for rank, origin in enumerate(origins):
             found += held.combine(batch, origin, fetched, rank)
             yield elements.nbytes
-        elements, not_null = held.results(window)
+        elements, not_null = held.results(window) if op.rules.leaves_out else (held.elements, None)
         nmasked += 0 if window.marked is None else window.marked.hidden(elements, not_null)
-        stored.change(as_in(window.stored, elements, window.datatype), file)
-        if marks is not None and not_null is not None:
-            marks.change(not_null, file)
+        if file.update is not None:
+            stored.change(as_in(window.stored, elements, window.datatype), file.update)
+            if marks is not None and not_null is not None:
+                marks.change(not_null, file.update)
     for each in overflow.by_op(found):
         overflow.tell(op, window.datatype, each, [origin.name for origin in origins], buffer)
     if nunset := sum(origin.nunset for origin in origins):
@@ -77,8 +73,8 @@ class _Stored(NamedTuple):
     at: np.ndarray | None  # see `Batch`
     pieces: list[tuple[memoryview, int]]  # for each range its part of them, and its offset in the file
 
-    def change(self, elements: np.ndarray, file: WindowFile) -> None:
-        """Give a file the bytes with other elements, without those that carry no value."""
+    def change(self, elements: np.ndarray, update: Update) -> None:
+        """Write the bytes with other elements, but for those bytes that carry no value; offsets ascend."""
         itemsize, source = elements.itemsize, elements.view(np.uint8)
         bounds = [0, *(bound for gap in gaps(elements.dtype) for bound in (gap.start, gap.stop)), itemsize]
         for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
@@ -86,7 +82,7 @@ class _Stored(NamedTuple):
                 where = slice(start, None, itemsize) if self.at is None else self.at + start
                 at_each_byte(self.octets, stop - start)[where] = at_each_byte(source, stop - start)[start::itemsize]
         for data, offset in self.pieces:
-            file.write(data, offset)
+            update.write(data, offset)
 
 
 def _read(batch: Batch, window: Array, fd: int) -> _Stored:
@@ -108,7 +104,12 @@ def _not_null(elements: np.ndarray, batch: Batch, window: Array, fd: int) -> tup
     """Return which elements are there, None for all, and the bytes that say so, None if their values do."""
     if window.validity is None:
         return None if window.marked is None else window.marked.present(elements), None
-    rows, form = batch.of_rows(window.source.name, window.stored.itemsize), np.dtype(np.bool_)
+    itemsize, form = window.stored.itemsize, np.dtype(np.bool_)  # each row has a byte
+    if any(bound % itemsize for both in batch.ranges for bound in both):
+        reason = f"may have nulls, and the request does not begin at one of its {itemsize}-byte rows"
+        raise RangeError(window.source.name, reason)
+    ranges = [(start // itemsize, stop // itemsize) for start, stop in batch.ranges]
+    rows = Batch(ranges, None if batch.at is None else batch.at // itemsize, batch.rounds)
     stored = _read(rows, window._replace(offset=window.validity, stored=form), fd)
     return gathered(stored.octets, stored.at, form), stored
 
@@ -120,7 +121,7 @@ class BatchElements:
     # whatever it is equal to.
 
     def __init__(self, elements: np.ndarray, there: np.ndarray | None, op: ops.Op, datatype: Datatype) -> None:
-        self._elements, self._op, self._datatype = elements, op, datatype
+        self.elements, self._op, self._datatype = elements, op, datatype
         self._are_masked = op.rules.leaves_out
         self._propagates, self._replaces = op.rules.nulls == "propagate", op.kernel is REPLACE.kernel
         if self._are_masked:
@@ -135,40 +136,37 @@ class BatchElements:
     def combine(self, batch: Batch, origin: Origin, fetched: np.ndarray | None, rank: int) -> Iterator[Overflow]:
         """Combine them with those of an origin, of a rank, and yield what overflowed."""
         for turn in batch.rounds:
+            where = slice(None) if turn.where is None else turn.where
+            values, there = origin.read(turn.origin)
+            if origin.array.unset is not None:
+                origin.nunset += int(np.count_nonzero(values == origin.array.unset))
             making = steps(self._op, self._datatype)  # which knows the bounds of the elements of one round
-            combine = self._one_by_one if isinstance(turn.where, slice) else self._at_once
             with noting(making.note):
-                overflowed = combine(turn, origin, making, fetched)
+                if isinstance(turn.where, slice):
+                    overflowed = self._one_by_one(turn, values, there, making, fetched)
+                else:
+                    old = self.elements[where]
+                    if fetched is not None:
+                        fetched[turn.origin] = np.ma.MaskedArray(old, self._null[where]) if self._are_masked else old
+                    if self._are_masked:
+                        new, overflowed = self._of_those_with_values(where, values, there, making)
+                    else:
+                        # The target is the lower operand: accumulating ranks gives the bits of reducing them after it.
+                        new, overflowed = making(old, values, partial(lambda index: origin.read(index)[0], turn.origin))
+                        new = self._op.lower(new, self._datatype)
+                    if turn.where is None:
+                        self.elements = new
+                    else:
+                        self.elements[where] = new
             if overflowed is not None:
                 first = int(np.arange(origin.count)[turn.origin][overflowed.argmax()])
                 yield Overflow(int(np.count_nonzero(overflowed)), 0, first, rank)
-
-    def _at_once(self, turn: Round, origin: Origin, making: Steps, fetched: np.ndarray | None) -> np.ndarray | None:
-        """Combine each element with one."""
-        where = slice(None) if turn.where is None else turn.where
-        old = self._elements[where]
-        if fetched is not None:
-            fetched[turn.origin] = np.ma.MaskedArray(old, self._null[where]) if self._are_masked else old
-        values, there = origin.read(turn.origin)
-        if origin.array.unset is not None:
-            origin.nunset += int(np.count_nonzero(values == origin.array.unset))
-        if self._are_masked:
-            new, overflowed = self._of_those_with_values(where, values, there, making)
-        else:
-            # The target is the lower operand, so that accumulating ranks gives the bits of reducing them after it.
-            new, overflowed = making(old, values, lambda: origin.read(turn.origin)[0])
-            new = self._op.lower(new, self._datatype)
-        if turn.where is None:
-            self._elements = new
-        else:
-            self._elements[where] = new
-        return overflowed
 
     def _of_those_with_values(
         self, where: slice | np.ndarray, values: np.ndarray, there: np.ndarray | None, making: Steps
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Return elements combined with others where both have a value, and which of them overflowed."""
-        old, valid, null = self._elements[where], self._valid[where], self._null[where]
+        old, valid, null = self.elements[where], self._valid[where], self._null[where]
         new, lacking = self._masks(values, there)
         (both,), taken = np.nonzero(valid & new), new & ~valid
         result, overflowed = making(old[both], values[both], lambda: values[both])
@@ -178,17 +176,31 @@ class BatchElements:
         self._valid[where], self._null[where] = valid | new, null
         return old, _among(both, overflowed, ~null)
 
-    def _one_by_one(self, turn: Round, origin: Origin, making: Steps, fetched: np.ndarray | None) -> np.ndarray | None:
-        """Combine one element with many, one after another."""
-        at, (values, there) = turn.where, origin.read(turn.origin)
-        null = None
-        if self._are_masked:
-            states, null, overflowed = self._chain_of_values(at, values, there, making)
+    def _one_by_one(
+        self, turn: Round, values: np.ndarray, there: np.ndarray | None, making: Steps, fetched: np.ndarray | None
+    ) -> np.ndarray | None:
+        """Combine one element with many, one after another, and return which of the steps overflowed."""
+        at: Any = turn.where
+        if not self._are_masked:
+            states, overflowed = self._chain(np.concatenate([self.elements[at], values]), making)
+            old = states[:-1]
         else:
-            states, overflowed = self._chain(np.concatenate([self._elements[at], values]), making)
+            new, lacking = self._masks(values, there)
+            some = np.concatenate([self.elements[at][self._valid[at]], values[new]])
+            states, overflowed = self._chain(some, making)
+            first, null = int(self._valid[at][0]), self._null[at]
+            count = first + np.concatenate([[0], np.cumsum(new)])  # of values up to there
+            lacking = np.concatenate([null, lacking])
+            lacking = lacking if self._replaces else np.logical_or.accumulate(lacking)
+            # Before each step and behind the last.
+            null = np.concatenate([null, ((count == 0) | (lacking & self._propagates))[1:]])
+            states = np.concatenate([self.elements[at], states])[count]
+            old = np.ma.MaskedArray(states[:-1], null[:-1])
+            self._valid[at], self._null[at] = count[-1:] > 0, null[-1:]
+            overflowed = _among(np.flatnonzero(new)[1 - first :], overflowed, ~null[1:])
         if fetched is not None:
-            fetched[turn.origin] = states[:-1] if null is None else np.ma.MaskedArray(states[:-1], null[:-1])
-        self._elements[at] = states[-1:]
+            fetched[turn.origin] = old
+        self.elements[at] = states[-1:]
         return overflowed
 
     def _chain(self, parts: np.ndarray, making: Steps) -> tuple[np.ndarray, np.ndarray | None]:
@@ -201,26 +213,9 @@ class BatchElements:
         after, overflowed = making(before, parts[1:].copy(), lambda: parts[1:])
         return np.concatenate([parts[:1], states[1:], self._op.lower(after[-1:], self._datatype)]), overflowed
 
-    def _chain_of_values(
-        self, at: Any, values: np.ndarray, there: np.ndarray | None, making: Steps
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Return an element before each step and behind the last, with which are null; and which steps overflowed."""
-        new, lacking = self._masks(values, there)
-        states, overflowed = self._chain(np.concatenate([self._elements[at][self._valid[at]], values[new]]), making)
-        first, null = int(self._valid[at][0]), self._null[at]
-        count = first + np.concatenate([[0], np.cumsum(new)])  # of values up to there
-        lacking = np.concatenate([null, lacking])
-        lacking = lacking if self._replaces else np.logical_or.accumulate(lacking)
-        null = np.concatenate([null, ((count == 0) | (lacking & self._propagates))[1:]])
-        states = np.concatenate([self._elements[at], states])[count]
-        self._valid[at], self._null[at] = count[-1:] > 0, null[-1:]
-        return states, null, _among(np.flatnonzero(new)[1 - first :], overflowed, ~null[1:])
-
     def results(self, window: Array) -> Elements:
-        """Return the elements, with what stands for null in the window's file, and which are not null; None if all."""
-        elements, marked = self._elements, window.marked
-        if not self._are_masked:
-            return elements, None
+        """Return the elements, with what stands for null in the window's file, and which are not null."""
+        elements, marked = self.elements, window.marked
         if marked is not None and window.nullable:  # other values mean it already, such as those beyond a valid range
             present = marked.present(elements)
             elements[self._null if present is None else self._null & present] = marked.values[0]

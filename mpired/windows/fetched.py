@@ -23,7 +23,7 @@ from mpired.formats import RAW, Array, FlatLayout, Format, Layout, Model, format
 from mpired.formats.convert import as_in
 from mpired.formats.memory import MemorySource, masks_of
 from mpired.ops.state import absent
-from mpired.windows.request import Done
+from mpired.windows.call import Done
 
 
 def laid_out(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[Format, Layout]:
@@ -86,21 +86,16 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         if isinstance(output, Draft):
             # It is open to no more users than each window; a window that is being made has the rights of any new file.
             output.within.extend(filter(os.path.exists, self._windows))
-            self._commit(output)
+            try:
+                output.commit(interrupts.committed)
+            except UnconfirmedError as error:  # the target stays as it is
+                cause = error.__cause__
+                number, why = (cause.errno, cause.strerror) if isinstance(cause, OSError) else (errno.EIO, str(cause))
+                left = "is removed" if output.take_back() else "has the old elements all the same"
+                reason = f"could not be brought to the disk ({why}), and {left}; nothing else has changed"
+                raise OSError(number, reason, self._path) from error
         elif isinstance(output, StreamOutput) and not is_fifo(self._path):
             output.check()
-
-    def _commit(self, output: Draft) -> None:
-        """Put the file in place; if the disk does not confirm it, the target stays as it is."""
-        try:
-            output.commit(interrupts.committed)
-        except UnconfirmedError as error:
-            cause = error.__cause__
-            number, why = (cause.errno, cause.strerror) if isinstance(cause, OSError) else (errno.EIO, str(cause))
-            left = "is removed" if output.take_back() else "has the old elements all the same"
-            raise OSError(
-                number, f"could not be brought to the disk ({why}), and {left}; nothing else has changed", self._path
-            ) from error
 
     def send(self, name: str, done: Done) -> None:
         """Write the elements to a stream, when the request on the target `name` is done."""

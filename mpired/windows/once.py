@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpired.files.keys import KEY_NBYTES, PREFIX_NBYTES
+from mpired.files.keys import KEY_NBYTES, PREFIX_NBYTES, Keys
 from mpired.files.names import digest
 from mpired.files.urls import is_url
 from mpired.formats.memory import RankInFile
@@ -29,39 +29,13 @@ class Key(NamedTuple):
     text: str  # what the user gave, or the place of the origin
     content: bytes = b""  # the digest of the content of an origin and of the request; b"" of a key that the user chose
 
-    @classmethod
-    def of_text(cls, text: str) -> Key:
-        """Return a key that the user chose."""
-        data = text.encode(errors="surrogateescape")
-        return cls(digest(data, KEY_NBYTES).digest(), _padded(digest(data, _OLD_NBYTES).digest()), text)
 
-    @classmethod
-    def of_origin(cls, content: bytes, place: str) -> Key:
-        """Return the key of an origin with a content in a place: a path, or a number for an origin without one."""
-        data = content + place.encode(errors="surrogateescape")
-        kept, old = (
-            content[:nbytes] + digest(data, whole - nbytes).digest()
-            for nbytes, whole in ((_CONTENT_NBYTES, KEY_NBYTES), (_OLD_CONTENT_NBYTES, _OLD_NBYTES))
-        )
-        return cls(kept, _padded(old), place, content)
-
-    @property
-    def prefixes(self) -> set[bytes]:
-        """The prefixes of keys that may be this key, or have its content."""
-        return {self.kept[:PREFIX_NBYTES], self.old[:PREFIX_NBYTES]}
-
-    def is_in(self, remembered: Collection[bytes]) -> bool:
-        """Return whether a target remembers the key."""
-        return self.kept in remembered or self.old in remembered
-
-    def has_known_content(self, remembered: Collection[bytes]) -> bool:
-        """Return whether a target remembers the content, from any place."""
-        return bool(self.content) and any(key.startswith(self.content[:_CONTENT_NBYTES]) for key in remembered)
-
-
-def _padded(old: bytes) -> bytes:
-    """Return a shorter key as it is recorded."""
-    return old.ljust(KEY_NBYTES, b"\0")
+def not_applied(keys: Collection[Key], recorded: Keys) -> tuple[list[Key], list[Key]]:
+    """Return the keys that a target does not remember, and those of them whose content it has from another place."""
+    remembered = recorded.find({each[:PREFIX_NBYTES] for key in keys for each in (key.kept, key.old)})
+    new = [key for key in keys if key.kept not in remembered and key.old not in remembered]
+    contents = {kept[:_CONTENT_NBYTES] for kept in remembered}
+    return new, [key for key in new if key.content[:_CONTENT_NBYTES] in contents]
 
 
 def keys_of(
@@ -75,7 +49,9 @@ def keys_of(
     # A key of the user stands for the whole command, whatever its origins are; else each origin, named by one of
     # `words`, has its own, of its place, its content, and the op and its place in the target.
     if (key := options["once_key"]) is not None:
-        return {Key.of_text(key): range(len(origins))}
+        data = key.encode(errors="surrogateescape")
+        old = digest(data, _OLD_NBYTES).digest().ljust(KEY_NBYTES, b"\0")
+        return {Key(digest(data, KEY_NBYTES).digest(), old, key): range(len(origins))}
     where = {name: str(value) for name, value in part(PLACES, options).items() if value is not None}
     if indices is not None:
         where["map"] = digest(indices.tobytes(), 64).hexdigest()
@@ -92,7 +68,12 @@ def keys_of(
         if not place:
             place = str(met[content])
             met[content] += 1
-        keys.setdefault(Key.of_origin(content, place), (number,))
+        data = content + place.encode(errors="surrogateescape")
+        kept, old = (
+            content[:nbytes] + digest(data, whole - nbytes).digest()
+            for nbytes, whole in ((_CONTENT_NBYTES, KEY_NBYTES), (_OLD_CONTENT_NBYTES, _OLD_NBYTES))
+        )
+        keys.setdefault(Key(kept, old.ljust(KEY_NBYTES, b"\0"), place, content), (number,))
     return keys
 
 

@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mpired import ops
 from mpired.context import BASE_NBYTES, RESERVED, STREAMED_BASE_NBYTES, Context
 from mpired.datatypes import Datatype
 from mpired.datatypes.datatype import tail
@@ -40,10 +39,17 @@ OriginLike: TypeAlias = PathLike | AtHand
 
 
 class Origin:
-    """Elements of an array, from the element `first` on, in native byte order."""
+    """Elements of an array in native byte order: from the element `first` on, or those at the places of `runs`."""
 
     def __init__(
-        self, array: Array, context: Context, form: str = "", first: int = 0, count: int | None = None
+        self,
+        array: Array,
+        context: Context,
+        form: str = "",
+        first: int = 0,
+        count: int | None = None,
+        *,
+        runs: Runs | None = None,
     ) -> None:
         self.array, self.format = array, form
         self.name, self.datatype = array.source.name, array.datatype
@@ -54,7 +60,11 @@ class Origin:
         self.open_nbytes = _COLUMNS_NBYTES if array.isolated else 0  # memory while it is open
         if isinstance(array.source, UnpackedSource):
             self.open_nbytes += unpacking_nbytes([array.source.forward])
+        self._runs, self._places = runs, np.empty(0, np.int64)  # of a flat file
         self.places_nbytes = 0  # memory of the places of elements, and of all between them
+        if runs is not None:
+            self.count = runs.entries
+            self.places_nbytes = 2 * array.nbytes + self.count * _PLACE_NBYTES
         self.nunset = 0  # elements combined so far that have the value of those that were never written
         # from one block to the next: compressed elements can only be decoded in sequence
         self.stays_open = True
@@ -64,16 +74,22 @@ class Origin:
 
     def read(self, index: Index) -> Elements:
         """Return elements in an array of the caller's own, and which of them are there; None for all."""
-        if self._all is None:
+        elements = self._all
+        if elements is None:
             if isinstance(index, slice):
                 return self._range(index)
             first, last = (int(index.min()), int(index.max())) if len(index) else (0, 0)
             if last - first < 2 * len(index):  # near each other
-                return _taken(self._range(slice(first, last + 1)), index - first)
-            self._all = self._range(slice(0, self.count))
-        return _taken(self._all, index)
+                elements, index = self._range(slice(first, last + 1)), index - first
+            else:
+                elements = self._all = self._range(slice(0, self.count))
+        values, there = elements
+        some = values[index]
+        return some.copy() if isinstance(index, slice) else some, None if there is None else there[index]
 
     def _range(self, index: slice) -> Elements:
+        if self._runs is not None:
+            return self._scattered(self._runs, index)
         block = np.empty(index.stop - index.start, self.datatype.form)
         reader = self._reader or self.array.open()
         if self.stays_open:
@@ -81,22 +97,34 @@ class Origin:
         with nullcontext() if self.stays_open else closing(reader):
             return block, reader.read(self._first + index.start, block)
 
-    def in_order(self, *, fortran_order: bool) -> Origin:
-        """Return the same array with the elements in that order; only an array of several dimensions has another."""
-        turned = in_order(self.array, fortran_order=fortran_order)
-        if turned.shape is not None and turned.fortran_order != fortran_order and turned.isolated:
-            reason = f"its format cannot be read in {'Fortran' if fortran_order else 'C'} order, as the target's is"
-            raise CountError(self.name, f"{reason}; save both in one order")
-        if (spare := self._context.spare_memory(BASE_NBYTES)) is not None and turned.is_turned:
-            turned = within_memory(turned, min(turned.memory, max(spare // 4, _BLOCK_NBYTES)))
-        return self._of(turned)
+    def _scattered(self, runs: Runs, index: slice) -> Elements:
+        """Read elements at the places of runs with all that lies between them."""
+        if not len(self._places):
+            self._places = runs.positions()
+        at, array = self._places[index], self.array
+        if not len(at):
+            return np.empty(0, self.datatype.form), None
+        first, stored = int(at.min()), array.stored
+        octets = np.zeros(int(at.max()) - first + stored.itemsize, np.uint8)
+        needed = octets[: len(octets) - tail(stored)]
+        with closing(array.source.open()) as file, calls.errors_name(self.name):
+            if file.read_into(needed.data, array.offset + first) < len(needed):
+                raise array.source.changed()
+        block = as_in(self.datatype.form, gathered(octets, at - first, stored), self.datatype)
+        return block, array.valid(block)
 
-    def widened(self, datatype: Datatype, missing: float | None) -> Origin:
-        """Return the same elements in a wider datatype."""
-        return self if datatype == self.datatype else self._of(widened(self.array, datatype, missing))
-
-    def _of(self, array: Array) -> Origin:
-        """Return an origin whose elements are made of these."""
+    def as_in(self, window: Array, missing: float | None, *, by_shape: bool) -> Origin:
+        """Return an origin with the elements in the datatype of a window and, `by_shape`, in its order."""
+        array = self.array
+        if by_shape:
+            array = in_order(array, fortran_order=window.fortran_order)
+            if array.shape is not None and array.fortran_order != window.fortran_order and array.isolated:
+                reason = f"its format cannot be read in {'Fortran' if window.fortran_order else 'C'} order"
+                raise CountError(self.name, f"{reason}, as the target's is; save both in one order")
+            if (spare := self._context.spare_memory(BASE_NBYTES)) is not None and array.is_turned:
+                array = within_memory(array, min(array.memory, max(spare // 4, _BLOCK_NBYTES)))
+        if window.datatype != self.datatype:
+            array = widened(array, window.datatype, missing)
         if array is self.array:
             return self
         origin = Origin(array, self._context, self.format, self._first, self.count)
@@ -133,33 +161,6 @@ class Origin:
             self._reader = None
 
 
-class ScatteredOrigin(Origin):
-    """Elements of a flat file at the places of a type map."""
-
-    def __init__(self, array: Array, runs: Runs, context: Context) -> None:
-        super().__init__(array, context, count=0)
-        self.count = runs.entries
-        self.places_nbytes = 2 * array.nbytes + self.count * _PLACE_NBYTES
-        self._runs = runs
-        self._places: np.ndarray | None = None
-
-    def _range(self, index: slice) -> Elements:
-        """Read the elements with all that lies between them."""
-        if self._places is None:
-            self._places = self._runs.positions()
-        at, array = self._places[index], self.array
-        if not len(at):
-            return np.empty(0, self.datatype.form), None
-        first, stored = int(at.min()), array.stored
-        octets = np.zeros(int(at.max()) - first + stored.itemsize, np.uint8)
-        needed = octets[: len(octets) - tail(stored)]
-        with closing(array.source.open()) as file, calls.errors_name(self.name):
-            if file.read_into(needed.data, array.offset + first) < len(needed):
-                raise array.source.changed()
-        block = as_in(self.datatype.form, gathered(octets, at - first, stored), self.datatype)
-        return block, array.valid(block)
-
-
 def choose_open(origins: Sequence[Origin], context: Context) -> None:
     """Let origins stay open as long as there are descriptors and memory for all that are."""
     nopen, nbytes, limit = 0, 0, context.max_open_files
@@ -170,13 +171,6 @@ def choose_open(origins: Sequence[Origin], context: Context) -> None:
         origin.stays_open = nopen < most and nbytes + origin.open_nbytes <= room
         if origin.stays_open:
             nopen, nbytes = nopen + 1, nbytes + origin.open_nbytes
-
-
-def _taken(elements: Elements, index: Index) -> Elements:
-    """Return a copy of some elements, and which of these are there."""
-    values, there = elements
-    some = values[index]
-    return some.copy() if isinstance(index, slice) else some, None if there is None else there[index]
 
 
 def whole(array: Array) -> np.ndarray:
@@ -231,9 +225,8 @@ def _scattered(array: Array, derived: Datatype, first: int, count: int | None, c
     if start < 0 or stop > array.nbytes:
         reach = f"from byte {start} to {stop}"
         raise CountError(name, f"`origin_type` and `origin_count` reach {reach}, but it has {array.nbytes} bytes")
-    return ScatteredOrigin(
-        array, Runs.of(typemap, itemsize).repeated(first * itemsize, count, typemap.extent, context), context
-    )
+    runs = Runs.of(typemap, itemsize).repeated(first * itemsize, count, typemap.extent, context)
+    return Origin(array, context, runs=runs)
 
 
 def check_layout(array: Array, option: str) -> None:
@@ -273,8 +266,3 @@ def at_each_byte(octets: np.ndarray, nbytes: int) -> np.ndarray:
     dtype = np.dtype(f"{'u' if nbytes in transfer.NUMBERS else 'V'}{nbytes}")
     elements: np.ndarray = np.ndarray((len(octets) - nbytes + 1,), dtype, octets.data, 0, (1,))
     return elements
-
-
-def can_be_null(op: ops.Op, window: Array, origins: Sequence[Origin]) -> bool:
-    """Return whether elements of a window may be null after a call."""
-    return ops.may_be_null(op, window.datatype, [window.nulls != 0, *(each.array.nulls != 0 for each in origins)])

@@ -87,11 +87,6 @@ class Placement(NamedTuple):
             raise UsageError("`windows`", "is given several times; choose one with `target_rank`, or use `map`")
         return cls(disp, unit, number, typemap, box, indices, rank, is_numbered, context)
 
-    @property
-    def by_shape(self) -> bool:
-        """Whether a whole origin has the shape of the elements, so that those of the same index are combined."""
-        return self.indices is None and not self.is_numbered
-
     def shares(self, windows: Sequence[Array], given: Given) -> list[WindowShare | None]:
         """Return for each window its elements, checked."""
         first = self.rank or 0
@@ -101,7 +96,7 @@ class Placement(NamedTuple):
             window = windows[first]
             if self.box is None:
                 runs = self._runs(window, given)
-                shape = _shape_of(runs.entries, window)
+                shape = window.shape if window.shape is None or runs.entries == window.count else (runs.entries,)
             else:
                 shape, runs = _box(window, self.box, given, self.context)
             _check_counts(given, runs.entries)
@@ -125,7 +120,12 @@ class Placement(NamedTuple):
                 count = rest if given.entries is None else given.entries
             return Runs(np.array([start]), np.array([count]), itemsize)
         check_layout(window, "`target_type`")
-        _check_reach(window, Run(self.typemap, start, count or 1, self.typemap.extent))
+        name, elements = window.source.name, Run(self.typemap, start, count or 1, self.typemap.extent)
+        if elements.of.size and elements.copies:  # before they are laid out: there may be any number of them
+            check_range(name, *transfer.reach(elements), window.nbytes)
+            if elements.copies * elements.of.size > window.nbytes:
+                reason = f"`target_type` has more bytes than the window, {window.nbytes}, so that its elements overlap"
+                raise OverlapError(name, f"{reason} (MPI-4.1, 12.3.4); nothing was changed")
         element = Runs.of(self.typemap, itemsize)
         if count is None:
             count = 1 if given.entries is None else given.entries // max(element.entries, 1)
@@ -144,13 +144,9 @@ class Placement(NamedTuple):
         for window, (start, stop) in zip(windows, itertools.pairwise(borders), strict=True):
             index = np.flatnonzero((indices >= start) & (indices < stop))
             access = IndexMap(indices[index] - start, index, window.stored.itemsize)
-            shares.append(WindowShare(window, access, _shape_of(len(index), window)) if len(index) else None)
+            shape = window.shape if window.shape is None or len(index) == window.count else (len(index),)
+            shares.append(WindowShare(window, access, shape) if len(index) else None)
         return shares
-
-
-def _shape_of(entries: int, window: Array) -> tuple[int, ...] | None:
-    """Return the shape of some elements of a window: its own for all of them."""
-    return (entries,) if window.shape is not None and entries != window.count else window.shape
 
 
 def _read_map(given: Indices, context: Context) -> np.ndarray:
@@ -169,17 +165,6 @@ def _read_map(given: Indices, context: Context) -> np.ndarray:
     if indices.dtype == np.uint64:
         indices = np.minimum(indices, np.uint64(2**63 - 1))
     return indices.astype(np.int64)
-
-
-def _check_reach(window: Array, elements: Run) -> None:
-    """Check elements of a derived datatype before they are laid out, of which there may be any number."""
-    if not elements.of.size or not elements.copies:
-        return
-    name, nbytes = window.source.name, window.nbytes
-    check_range(name, *transfer.reach(elements), nbytes)
-    if elements.copies * elements.of.size > nbytes:
-        reason = f"`target_type` has more bytes than the window, {nbytes}, so that its elements overlap"
-        raise OverlapError(name, f"{reason} (MPI-4.1, 12.3.4); nothing was changed")
 
 
 def _check_counts(given: Given, count: int, what: str = "the target") -> None:

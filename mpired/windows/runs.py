@@ -46,13 +46,6 @@ class Batch(NamedTuple):
     at: np.ndarray | None
     rounds: Sequence[Round]  # in order
 
-    def of_rows(self, name: str, itemsize: int) -> Batch:
-        """Return the same elements where each has one byte."""
-        if any(start % itemsize or stop % itemsize for start, stop in self.ranges):
-            raise RangeError(name, f"may have nulls, and the request does not begin at one of its {itemsize}-byte rows")
-        ranges = [(start // itemsize, stop // itemsize) for start, stop in self.ranges]
-        return Batch(ranges, None if self.at is None else self.at // itemsize, self.rounds)
-
 
 class Runs:
     """Runs of elements, in the order of the type map."""
@@ -69,6 +62,8 @@ class Runs:
         self.entries = int(counts.sum())
         self.nbytes = self.entries * itemsize  # that will be written, about
         self.held = len(first) * RUN_NBYTES if len(first) > 1 else 0  # bytes of memory of the places, about
+        # whether the elements of an origin are needed in their order, so that it need not be in memory
+        self.in_order = len(first) <= 1 or int(self.counts.min()) * itemsize >= _BATCH_NBYTES
 
     @classmethod
     def of(cls, typemap: TypeMap, itemsize: int) -> Runs:
@@ -76,11 +71,6 @@ class Runs:
         read = functools.partial(_starts_counts, itemsize=itemsize)
         starts, counts = typemap.folded(read, lambda of: of.is_component)
         return cls(starts, counts, itemsize)
-
-    @property
-    def in_order(self) -> bool:
-        """Whether the elements of an origin are needed in their order, so that it need not be in memory."""
-        return len(self.starts) <= 1 or int(self.counts.min()) * self.itemsize >= _BATCH_NBYTES
 
     def repeated(self, start: int, count: int, extent: int, context: Context) -> Runs:
         """Return `count` copies from the byte `start` on, each `extent` bytes after the one before."""
@@ -109,7 +99,13 @@ class Runs:
         """Yield all elements, ascending by their place in the window."""
         first = np.cumsum(self.counts) - self.counts
         order = np.argsort(self.starts, kind="stable")
-        starts, counts, first = self._pieces(self.starts[order], self.counts[order], first[order])
+        starts, counts, first = self.starts[order], self.counts[order], first[order]
+        most = max(1, _BATCH_NBYTES // self.itemsize)
+        if len(counts) and counts.max() > most:  # runs that are larger than a batch are cut
+            pieces = -(-counts // most)
+            within = _expanded(np.zeros_like(pieces), pieces, most)
+            counts = np.minimum(np.repeat(counts, pieces) - within, most)
+            starts, first = np.repeat(starts, pieces) + within * self.itemsize, np.repeat(first, pieces) + within
         for group in _groups(starts, starts + counts * self.itemsize):
             if group.stop - group.start == 1:
                 start, count, index = (int(each[group.start]) for each in (starts, counts, first))
@@ -117,16 +113,6 @@ class Runs:
             else:
                 ranges, at = _laid_out(starts[group], counts[group], self.itemsize)
                 yield Batch(ranges, at, [Round(None, _expanded(first[group], counts[group], 1))])
-
-    def _pieces(self, starts: np.ndarray, counts: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Cut runs that are larger than a batch."""
-        most = max(1, _BATCH_NBYTES // self.itemsize)
-        if not len(counts) or counts.max() <= most:
-            return starts, counts, first
-        pieces = -(-counts // most)
-        within = _expanded(np.zeros_like(pieces), pieces, most)
-        counts = np.minimum(np.repeat(counts, pieces) - within, most)
-        return np.repeat(starts, pieces) + within * self.itemsize, counts, np.repeat(first, pieces) + within
 
 
 class IndexMap:

@@ -13,7 +13,6 @@ import numpy as np
 from mpired.errors import OutputExistsError, UsageError
 from mpired.files import calls
 from mpired.files.keys import Keys
-from mpired.files.keys import of_file as keys_of_file
 from mpired.files.lock import Target, check_reach
 from mpired.files.places import check_new
 from mpired.files.scratch import Scratch
@@ -24,12 +23,12 @@ from mpired.formats.array import blocks, within_budget
 from mpired.formats.convert import in_form
 from mpired.formats.decoding import rewrite
 from mpired.formats.input_options import ORDERS
+from mpired.ops import may_be_null
 from mpired.ops.state import Elements
 from mpired.sources.local import LocalSource, stamp_of
 from mpired.sources.source import Source
-from mpired.windows.origin import can_be_null
+from mpired.windows.call import WindowRequest
 from mpired.windows.placement import WindowShare
-from mpired.windows.request import WindowRequest
 
 _BLOCK_NBYTES = 4 << 20
 _ALIGNMENT = 64
@@ -48,6 +47,7 @@ class WindowFile:
     windows: Sequence[Array]  # where the elements are changed: one array, or one for each column
     file: Target | NewFile | None = None  # locked, or being made; `None` in a dry run
     nbytes: int = 0  # of the file
+    fd: int = -1  # the descriptor that has the bytes of the windows
     # of a file that is written again the one that has all else, such as the schema; `None` if elements are changed
     # where they lie
     like: Source | None = None
@@ -61,26 +61,9 @@ class WindowFile:
     update: Update | None = None  # `None` if it does not change
 
     @property
-    def fd(self) -> int:
-        """The descriptor that has the bytes of the windows."""
-        place = self.scratch or self.file
-        return -1 if place is None else place.fd
-
-    @property
     def is_new(self) -> bool:
         """Whether the file is being made: even if nothing is combined into it."""
         return isinstance(self.file, NewFile)
-
-    def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Take new bytes for the update, if there is one; offsets ascend."""
-        if self.update is not None:
-            self.update.write(data, offset)
-
-    def open_keys(self, stack: ExitStack) -> Keys:
-        """Return the keys of origins that were combined into it before; `stack` closes their file."""
-        if self.file is None:
-            return stack.enter_context(keys_of_file(self.name))
-        return Keys(self.file, None if self.is_new else self.file.fd)
 
     def begin(self, request: WindowRequest) -> Update:
         """Begin to change it."""
@@ -130,10 +113,10 @@ def open_window(source: LocalSource, request: WindowRequest, target: Target | No
         raise UsageError(source.name, f"is {row.name}, of which no file is updated; write its elements to another")
     if flat := arrays_in_place(file):
         plain = [each._replace(nullable=False) for each in flat]
-        return WindowFile(source.name, row, plain, target, source.nbytes)
+        return WindowFile(source.name, row, plain, target, source.nbytes, -1 if target is None else target.fd)
     # Before the work: a file that cannot be written again is refused.
     nbytes = row.rewriting(file.source)
-    window = WindowFile(source.name, row, (), target, source.nbytes, file.source, rewriting=nbytes)
+    window = WindowFile(source.name, row, (), target, source.nbytes, like=file.source, rewriting=nbytes)
     if target is None:
         return replace(window, windows=[_native(source, each, row, request) for each in file.buffers])
     arrays = [request.decoder.decoding(within_budget(each, inputs.context)) for each in file.buffers]
@@ -202,7 +185,7 @@ def _new_window(name: str, row: Format, request: WindowRequest, draft: NewFile |
         source = LocalSource(name, draft.shared.path)
     shape = None if row.needs_type else (like.count,) if like.shape is None else like.shape
     window = Array(source, like.datatype, like.count, layout.stored, layout.offset, shape, like.fortran_order)
-    return WindowFile(name, row, [window], draft, nbytes)
+    return WindowFile(name, row, [window], draft, nbytes, -1 if draft is None else draft.fd)
 
 
 def _new_columns(name: str, row: Format, request: WindowRequest, draft: NewFile | None, stack: ExitStack) -> WindowFile:
@@ -217,7 +200,7 @@ def _new_columns(name: str, row: Format, request: WindowRequest, draft: NewFile 
         reason = f"makes pairs of two columns, which {row.name} targets do not have; name an npy target"
         raise UsageError("`pair`", reason)
     nbytes = sum(each.count * each.stored.itemsize for each in model.buffers)
-    window = WindowFile(name, row, (), draft, nbytes, model.source, rewriting=row.rewriting(model.source))
+    window = WindowFile(name, row, (), draft, nbytes, like=model.source, rewriting=row.rewriting(model.source))
     if draft is None:
         source = LocalSource(name, name, (0, 0, 0, 0))
         return replace(window, windows=[_native(source, each, row, request) for each in model.buffers])
@@ -253,7 +236,7 @@ def _decoded(
         end = max(end, at)
         end += -end % _ALIGNMENT
         windows.append(array)
-    return replace(window, windows=windows, scratch=scratch)
+    return replace(window, windows=windows, scratch=scratch, fd=scratch.fd)
 
 
 def _native(source: Source, column: Array, row: Format, request: WindowRequest) -> Array:
@@ -265,7 +248,8 @@ def _native(source: Source, column: Array, row: Format, request: WindowRequest) 
     nullable = marked is not None and bool(marked.values)
     if row.has_nulls and not row.has_arrays:  # the format says so beside the values
         nullable = column.nulls != 0 or request.complete is not None
-        nullable = nullable or can_be_null(request.op, column, request.all_origins)
+        lacking = [column.nulls != 0, *(each.array.nulls != 0 for arrays in request.origins for each in arrays)]
+        nullable = nullable or may_be_null(request.op, column.datatype, lacking)
     return array._replace(nullable=request.inputs.nullable and nullable)
 
 

@@ -26,9 +26,11 @@ from mpired.errors import (
     number,
 )
 from mpired.files.access import lock_all
-from mpired.files.lock import LockTimeout, Target, open_replaced
+from mpired.files.keys import Keys
+from mpired.files.keys import of_file as keys_of_file
+from mpired.files.lock import LockTimeout, open_replaced
 from mpired.files.places import warn_of_hard_links
-from mpired.formats import Array, Model, format_named
+from mpired.formats import Model, format_named
 from mpired.formats.names import lacking
 from mpired.formats.rank import reordered
 from mpired.log import step
@@ -36,11 +38,12 @@ from mpired.ops.policy import holds
 from mpired.ranks import check_formats
 from mpired.sources.directory import check_one_file
 from mpired.sources.local import LocalSource, stamp_of
-from mpired.windows.elements import check_nulls, fold
+from mpired.windows.call import Done, WindowRequest
+from mpired.windows.elements import fold
 from mpired.windows.fetched import FetchOutput
+from mpired.windows.once import not_applied
 from mpired.windows.origin import Origin, choose_open
-from mpired.windows.placement import Given, WindowShare
-from mpired.windows.request import Done, WindowRequest
+from mpired.windows.placement import Given
 from mpired.windows.targets import Appeared, WindowFile, make_window, open_window, plan_window
 
 
@@ -69,14 +72,15 @@ def _open(request: WindowRequest, replaced: Sequence[str], stack: ExitStack) -> 
     # Windows that this user may only read are locked beside other readers.
     shared = not request.op.origin and not all(os.access(name, os.W_OK) for name in existing)
 
-    def opened(name: str) -> Target | None:
-        return Target(name, shared=shared) if name in existing else open_replaced(name)
-
     for name in existing:
         check_one_file(name)
     waiting = LockTimeout(request.inputs.context.lock_timeout)
     try:
-        locks = lock_all([*existing, *(() if shared else replaced)], waiting, opened=opened)
+        locks = lock_all(
+            [*existing, *(() if shared else replaced)],
+            waiting,
+            opened=lambda name: Target(name, shared=shared) if name in existing else open_replaced(name),
+        )
         held = stack.enter_context(locks) if existing else {}
     except FileNotFoundError as error:
         if request.op.identity is not None and request.create is None and not shared:
@@ -102,26 +106,37 @@ class Work:
             _check_one(first)
             request = request.complete(request, first.windows[0].datatype)
         self.request = request
-        self._opened = request.all_origins
+        self._opened = [origin for arrays in request.origins for origin in arrays]
         for origin in self._opened:
             stack.callback(origin.close)
-        self._formats = request.formats | {window.format.name for window in windows}
+        self._formats = {origin.format for origin in self._opened if origin.format}
+        self._formats.update(window.format.name for window in windows)
         if request.commit == "rename" and request.op.origin:
             warn_of_hard_links(request.windows)
-        for doubt in request.doubts:
-            cautions.tell(doubt)
-        self._origins = [each if len(each) == 1 else _as_the_windows(each, first) for each in request.origins]
+        cautions.tell(*request.doubts)
+        self._origins: list[Sequence[Origin]] = []
+        names = [window.name for window in first.windows]
+        for arrays in request.origins:  # in the order of the windows, if they have the same names
+            own = {each.array.name: each for each in arrays}
+            is_alike = len(own) == len(names) and own.keys() == set(names)
+            self._origins.append([own[name] for name in names] if is_alike else arrays)
         self._check()
         given = [request.given] * len(first.windows)
         if self._origins:
             given = [Given(each.name, each.count, each.array.shape, request.whole) for each in self._origins[0]]
-        self._by_shape = request.placement.by_shape and given[0].whole
+        # whether whole origins have the shape of the windows, so that elements of the same index are combined
+        self._by_shape = request.placement.indices is None and not request.placement.is_numbered and given[0].whole
         placed = [
             request.placement.shares([window.windows[i] for window in windows], each) for i, each in enumerate(given)
         ]
         self._placed = placed[0]
-        for window, shares in zip(windows, zip(*placed, strict=True), strict=True):
-            self._choose(window, shares)
+        for window, row in zip(windows, zip(*placed, strict=True), strict=True):
+            shares = [(i, share) for i, share in enumerate(row) if share is not None and share.access.entries]
+            window.shares = sorted(shares, key=lambda each: each[1].window.offset)  # in the order of the file
+            window.changed_nbytes = sum(share.access.nbytes for _, share in shares)
+            window.origins = range(len(request.origins) if shares else 0)
+            if request.keys and shares:
+                self._leave_out_applied(window)
         if request.inputs.context.max_memory is not None:
             self._check_memory()
         choose_open(self._opened, request.inputs.context)
@@ -145,22 +160,30 @@ class Work:
 
     def _check(self) -> None:
         """Let a legal request pass, before anything is written."""
-        request, first = self.request, self.windows[0]
+        request, op, first = self.request, self.request.op, self.windows[0]
         use = ops.Use.FETCH if request.fetch else ops.Use.ACCUMULATE
         check_formats(request.inputs, self._formats)
         for target in self.windows:
-            ops.check_buffers(request.op, [(each.name, each.datatype) for each in target.windows], use)
+            ops.check_buffers(op, [(each.name, each.datatype) for each in target.windows], use)
             if len(target.windows) != len(first.windows):
                 reason = "has other arrays than the first window; choose those of both with `columns`"
                 raise CountError(target.name, reason)
-            if request.within is not None:
-                _check_within(request.within, target)
+            within, types = request.within, list(dict.fromkeys(each.datatype for each in target.windows))
+            # Of several arrays with different datatypes it has to hold that of each.
+            if within is not None and not all(
+                each.form == within.form or (types[1:] and holds(within, each)) for each in types
+            ):
+                reason = f"is {within.label}, and {target.name} has {', '.join(each.label for each in types)}"
+                raise UsageError("`accumulate_in`", f"{reason}; name the datatype of the target")
             for arrays in self._origins:
-                _compare(target, arrays, request.within)
+                _compare(target, arrays, within)
             for i, window in enumerate(target.windows):
-                ops.check_rules(request.op, [window.datatype], 1)
-                if request.inputs.nullable:
-                    check_nulls(request.op, window, [arrays[i] for arrays in self._origins])
+                ops.check_rules(op, [window.datatype], 1)
+                has_null = window.nullable or not request.inputs.nullable or ops.stands_for_null(op, window.datatype)
+                lacking = [window.nulls != 0, *(arrays[i].array.nulls != 0 for arrays in self._origins)]
+                if not has_null and ops.may_be_null(op, window.datatype, lacking):
+                    way_out = "declare a `_FillValue` in it" if window.name else "use `nulls='ignore'`"
+                    raise ops.null_refused(op, window.datatype, window.source.name, way_out)
         if request.fetch:
             _check_one(first)
 
@@ -180,21 +203,16 @@ class Work:
         one = max((origin.open_nbytes for origin in self._opened), default=0)
         request.inputs.context.check_memory(base + one + again + held * (2 if again else 1))
 
-    def _choose(self, window: WindowFile, placed: Sequence[WindowShare | None]) -> None:
-        """Leave out what a window remembers; one that was changed before a crash is not changed again."""
+    def _leave_out_applied(self, window: WindowFile) -> None:
+        """Leave out the origins that a window remembers; one that was changed before a crash is not changed again."""
         request, keys = self.request, self.request.keys
-        # In the order of the file.
-        shares = [(i, share) for i, share in enumerate(placed) if share is not None and share.access.entries]
-        window.shares = sorted(shares, key=lambda each: each[1].window.offset)
-        window.changed_nbytes = sum(share.access.nbytes for _, share in shares)
-        window.origins = range(len(request.origins) if shares else 0)
-        if not keys or not shares:
-            return
-        window.keys = window.open_keys(self._stack)
-        remembered = window.keys.find({prefix for key in keys for prefix in key.prefixes})
-        new = [key for key in keys if not key.is_in(remembered)]
-        again = [number for key in new if key.has_known_content(remembered) for number in keys[key]]
-        cautions.tell(*cautions.known_content([request.origins[number][0].name for number in again]))
+        if window.file is None:
+            window.keys = self._stack.enter_context(keys_of_file(window.name))
+        else:
+            window.keys = Keys(window.file, None if window.is_new else window.file.fd)
+        new, elsewhere = not_applied(keys, window.keys)
+        again = [request.origins[number][0].name for key in elsewhere for number in keys[key]]
+        cautions.tell(*cautions.known_content(again))
         window.origins = [number for key in new for number in keys[key]]
         window.new_keys = [(key.kept, key.text) for key in new]
 
@@ -220,25 +238,19 @@ class Work:
         """Combine the origins into each window, and yield the bytes of the elements that are done."""
         op, expected = self.request.op, self.request.expected
         for window in self.windows:
-            is_changed = op.origin and (window.is_new or (window.shares and window.origins))
+            is_changed = op.origin and ((window.shares and window.origins) or window.is_new)
             if is_changed and (expected is None or self._is_there(expected, window)):
                 window.update = window.begin(self.request)
                 self._stack.enter_context(window.update)
             for i, share in window.shares if window.origins or self.fetched is not None else ():
-                origins = [self._origins[number][i] for number in window.origins]
-                origins = [self._as_in(share.window, each) for each in origins]
+                origins = [self._origins[rank][i] for rank in window.origins]
+                by_shape = self._by_shape and len(share.window.shape or ()) > 1
+                if by_shape or any(each.datatype != share.window.datatype for each in origins):
+                    origins = [each.as_in(share.window, op.rules.missing, by_shape=by_shape) for each in origins]
+                    for each in origins:
+                        self._stack.callback(each.close)
                 name = share.window.name if len(window.shares) > 1 else ""
                 yield from fold(share, op, origins, window, self.fetched, name)
-
-    def _as_in(self, window: Array, origin: Origin) -> Origin:
-        """Return an origin with its elements in the order and the datatype of a window."""
-        made = origin
-        if self._by_shape and len(window.shape or ()) > 1:
-            made = origin.in_order(fortran_order=window.fortran_order)
-        made = made.widened(window.datatype, self.request.op.rules.missing)
-        if made is not origin:
-            self._stack.callback(made.close)
-        return made
 
     def _is_there(self, expected: np.ndarray, window: WindowFile) -> bool:
         """Return whether a window has the element that is expected: a target that stays is not written."""
@@ -293,23 +305,6 @@ def _check_one(target: WindowFile) -> None:
         raise UsageError(target.name, f"{reason}; choose one with `columns`")
 
 
-def _check_within(within: Datatype, target: WindowFile) -> None:
-    """Raise `UsageError` unless a datatype is that of a target; of several arrays it has to hold that of each."""
-    types = {each.datatype: each.datatype.form == within.form for each in target.windows}
-    if not all(same or (len(types) > 1 and holds(within, each)) for each, same in types.items()):
-        reason = f"is {within.label}, and {target.name} has {', '.join(each.label for each in types)}"
-        raise UsageError("`accumulate_in`", f"{reason}; name the datatype of the target")
-
-
-def _widening(target: WindowFile, arrays: Sequence[Origin]) -> str:
-    """Return the option that lets a target accumulate an origin, for a way out; "" if none does."""
-    types = [window.datatype for window in target.windows]
-    if not all(holds(each, origin.datatype) for each, origin in zip(types, arrays, strict=True)):
-        return ""
-    wide = next((each for each in types if all(holds(each, other) for other in types)), None)
-    return f", or widen it with `accumulate_in={'longdouble' if wide is None else wide.name.lower()!r}`"
-
-
 def _compare(target: WindowFile, arrays: Sequence[Origin], within: Datatype | None) -> None:
     """Raise an error if an origin has not the arrays of a target."""
     if len(arrays) != len(target.windows):
@@ -325,14 +320,10 @@ def _compare(target: WindowFile, arrays: Sequence[Origin], within: Datatype | No
         is_held = within is not None and holds(window.datatype, origin.datatype)
         if origin.datatype is not window.datatype and not is_held:
             reason = f"has datatype {origin.datatype.label}, but the target has {window.datatype.label}"
-            way_out = "" if within is not None else _widening(target, arrays)
+            types, way_out = [each.datatype for each in target.windows], ""
+            if within is None and all(holds(each, own.datatype) for each, own in zip(types, arrays, strict=True)):
+                wide = next((each for each in types if all(holds(each, other) for other in types)), None)
+                way_out = f", or widen it with `accumulate_in={'longdouble' if wide is None else wide.name.lower()!r}`"
             raise DatatypeError(origin.name, f"{reason}; both sides need the same one (MPI-4.1, 12.3.4){way_out}")
         if how := reordered(origin.array.fields, window.fields, window.datatype):
             raise DatatypeError(origin.name, f"has {how}, as the target has them")
-
-
-def _as_the_windows(arrays: Sequence[Origin], target: WindowFile) -> Sequence[Origin]:
-    """Return the arrays of an origin in the order of the target's, if they have the same names."""
-    own = {each.array.name: each for each in arrays}
-    names = [window.name for window in target.windows]
-    return [own[name] for name in names] if len(own) == len(names) and own.keys() == set(names) else arrays

@@ -5,6 +5,7 @@ A point in time is read as ISO 8601 writes it, `2021-02-03T04:05:06`, a duration
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 import re
@@ -50,12 +51,15 @@ def element_of(value: Any, datatype: Datatype, what: str, inputs: InputOptions) 
 
 def _of_text(text: str, datatype: Datatype) -> np.ndarray:
     """Return an array of one element."""
-    words = text.split(",") if datatype.group is Group.PAIR else [text]
-    try:
-        return _moment(text, datatype) if datatype.group is Group.TIME else _element(words, datatype, _from_text)
-    except (ValueError, OverflowError):
-        hint = _HINTS.get(datatype.group, "")
-        raise UsageError(repr(text), f"is not an element of {datatype.label}{hint}") from None
+    words, word = text.split(",") if datatype.group is Group.PAIR else [text], text.strip()
+    with contextlib.suppress(ValueError, OverflowError):
+        if datatype.group is not Group.TIME:
+            return _element(words, datatype, _from_text)
+        if datatype.name.startswith(("time32", "time64")):  # a time of day has no date before it
+            return _exactly(np.datetime64(f"1970-01-01T{word}") - np.datetime64(0, "D"), datatype)
+        if _MOMENT.fullmatch(word):
+            return _exactly(np.datetime64(word.removesuffix("Z")), datatype)
+    raise UsageError(repr(text), f"is not an element of {datatype.label}{_HINTS.get(datatype.group, '')}")
 
 
 def _of_number(value: Any, datatype: Datatype, what: str) -> np.ndarray:
@@ -63,19 +67,16 @@ def _of_number(value: Any, datatype: Datatype, what: str) -> np.ndarray:
     try:
         if datatype.group in TIMES and isinstance(value, np.datetime64 | np.timedelta64):
             return _exactly(value, datatype)
-        parts = _parts(value, datatype.form.names or ()) if datatype.group is Group.PAIR else [value]
+        parts = [value]
+        if datatype.group is Group.PAIR:  # a tuple, or an element of an array with fields
+            pair = value[()] if isinstance(value, np.ndarray) and not value.ndim else value
+            names = datatype.form.names or ()
+            has_fields = isinstance(pair, np.void) and set(pair.dtype.names or ()) == set(names)
+            parts = [pair[name] for name in names] if has_fields else list(pair)
         return _element(parts, datatype, _from_number)
     except (TypeError, ValueError, OverflowError) as error:
         reason = f" ({error})" if str(error) else ""
         raise UsageError(what, f"{value!r} is not an element of {datatype.label}{reason}") from None
-
-
-def _parts(value: Any, names: Sequence[str]) -> tuple[Any, ...]:
-    """Return the parts of a pair, which is a tuple or an element of an array with fields."""
-    element = value[()] if isinstance(value, np.ndarray) and not value.ndim else value
-    if isinstance(element, np.void) and set(element.dtype.names or ()) == set(names):
-        return tuple(element[name] for name in names)
-    return tuple(element)
 
 
 def _element(parts: Sequence[Any], datatype: Datatype, read: Callable[[Any, np.dtype], Any]) -> np.ndarray:
@@ -94,16 +95,6 @@ def _element(parts: Sequence[Any], datatype: Datatype, read: Callable[[Any, np.d
     else:
         element[0] = _fitting(read(parts[0], form), form)
     return element
-
-
-def _moment(text: str, datatype: Datatype) -> np.ndarray:
-    """Return an array of a point in time; a time of day has no date before it."""
-    text = text.strip()
-    if datatype.name.startswith(("time32", "time64")):
-        return _exactly(np.datetime64(f"1970-01-01T{text}") - np.datetime64(0, "D"), datatype)
-    if not _MOMENT.fullmatch(text):
-        raise ValueError(text)
-    return _exactly(np.datetime64(text.removesuffix("Z")), datatype)
 
 
 def _exactly(time: np.datetime64 | np.timedelta64, datatype: Datatype) -> np.ndarray:

@@ -136,6 +136,32 @@ def test_user_defined_ops(tmp_path):
     assert np.array_equal(both["max"], ranks[1])
 
 
+def test_patterns_of_several_files(tmp_path):
+    """`{op}` has its meaning in each name that the call writes to."""
+    ranks = [some("f8", rank) for rank in range(NRANKS)]
+    names = [f"{rank}.npy" for rank in range(NRANKS)]
+    for name, rank in zip(names, ranks, strict=True):
+        np.save(tmp_path / name, rank)
+    words = ("reduce", "-q", "--nan", "ignore", *names)
+    both = ("--op", "maxloc,minloc", "--index", "rank")
+    assert run(*words, *both, "--split", "v_{op}.npy,i_{op}.npy", cwd=tmp_path).status == 0
+    assert run(*words, *both, "--split", "w_{op}.npy,i.npz", cwd=tmp_path).status == 0
+    assert run(*words, "--op", "mean,max", "-o", "{op}.npy", "--count-valid", "n_{op}.npy", cwd=tmp_path).status == 0
+    assert run(*words, "--op", "mean,max", "-o", "o.npz", "--count-valid", "n.npy", cwd=tmp_path).status == 0
+    found = {path.name for path in tmp_path.iterdir()} - {*names}
+    pairs = [f"{part}_{op}.npy" for part in "viw" for op in ("maxloc", "minloc")]
+    assert found == {*pairs, "i.npz", "mean.npy", "max.npy", "n_mean.npy", "n_max.npy", "o.npz", "n.npy"}
+    expected = mpired.reduce(ranks, ["maxloc", "minloc"], index="rank", nan="ignore")
+    with np.load(tmp_path / "i.npz") as indices:
+        for op, pair in expected.items():
+            for name in "vw":
+                assert np.array_equal(np.load(tmp_path / f"{name}_{op}.npy"), pair["value"], equal_nan=True)
+            assert np.array_equal(np.load(tmp_path / f"i_{op}.npy"), pair["index"])
+            assert np.array_equal(indices[f"{op}_index"], pair["index"])
+    counts = np.count_nonzero(~np.isnan(np.stack(ranks)), axis=0)
+    assert all(np.array_equal(np.load(tmp_path / f"n{end}.npy"), counts) for end in ("", "_mean", "_max"))
+
+
 def test_lists_that_are_refused(tmp_path):
     for rank in range(2):
         np.save(tmp_path / f"{rank}.npy", some("i4", rank))

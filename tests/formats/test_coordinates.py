@@ -13,6 +13,7 @@ from rows import check_refusals, together
 
 import mpired
 from mpired.errors import BufferFileError, InputWarning
+from mpired.formats.conventions import powered
 
 DAYS = [0, 31, 59, 90]  # on which the months of 2001 begin
 MONTHS = ["m0.nc", "m1.nc", "m2.nc"]
@@ -103,20 +104,75 @@ def test_results_of_several_ranks(tmp_path):
 
 
 def test_times_without_a_mean(tmp_path):
-    """Whole days are rounded; without one calendar, or an op that is a method of cells, the first time stays."""
+    """Whole days are rounded; without one calendar the first time stays."""
     for number in range(2):
         month(number, form="i8").to_netcdf(tmp_path / f"whole{number}.nc")
         month(number, calendar=("noleap", "360_day")[number]).to_netcdf(tmp_path / f"other{number}.nc")
     whole = [tmp_path / f"whole{number}.nc" for number in range(2)]
     mpired.reduce(whole, op="mean", output=tmp_path / "a.nc", ignore_coordinates=["time"])
     assert read(tmp_path / "a.nc", decode_times=False)["time"].values.tolist() == [30]  # of 15 and 45
-    mpired.reduce(whole, op="prod", output=tmp_path / "b.nc", check_coordinates=False)
-    assert read(tmp_path / "b.nc", decode_times=False)["time"].values.tolist() == [15]
     other = [tmp_path / f"other{number}.nc" for number in range(2)]
     with pytest.warns(InputWarning, match="'time' has lengths, units or calendars in the ranks of which no mean"):
         mpired.reduce(other, op="mean", output=tmp_path / "c.nc", ignore_coordinates=["time"])
     data = read(tmp_path / "c.nc", decode_times=False)
     assert (data["time"].values.tolist(), "cell_methods" in data["tas"].attrs) == ([15.5], False)
+
+
+def test_ops_without_a_method_of_cells(tmp_path):
+    """They are of all times too; the first and the last value are of their own."""
+    for number, name in enumerate(MONTHS):
+        month(number, since=number, method="area: mean").to_netcdf(tmp_path / name)
+        long = month(number).isel(time=[0, 0]).drop_vars("time_bnds")
+        del long["time"].attrs["bounds"]
+        long.to_netcdf(tmp_path / f"long{name}")
+    for op in ("prod", "quantile:0.5", "first", "last"):
+        months = {"first": range(1), "last": range(2, 3)}.get(op, range(3))
+        words = ("--op", op, "--ignore-coordinates", "time", "-f", "-o", "out.nc")
+        succeeded(run("reduce", "-q", *words, *MONTHS, cwd=tmp_path))
+        data = read(tmp_path / "out.nc", decode_times=False)
+        mean, bounds = expected(months)
+        assert (data["time"].values.tolist(), data["time_bnds"].values.tolist()) == ([mean], [bounds]), op
+        assert data["tas"].attrs["cell_methods"] == "area: mean", op
+        warned = run("reduce", *words, *(f"long{name}" for name in MONTHS), cwd=tmp_path).err
+        assert ("'time' has the times of one rank, and 'tas' is of all ranks" in warned) == (
+            op in {"prod", "quantile:0.5"}
+        ), op
+
+
+def test_units_of_results(tmp_path):
+    """A count has no units, and a variance the square of those of its elements (CF, 3.1 and appendix E)."""
+    units = {"var": "K2", "std": "K", "count": "1", "prod": "K3", "mean": "K"}
+    with together(tmp_path) as case:
+        for suffix, write in WRITERS.items():
+            with case(suffix) as folder:
+                for number in range(3):
+                    data = month(0, method="area: mean")
+                    data["tas"].attrs["standard_name"] = "air_temperature"
+                    write(data, folder / f"{number}.{suffix}")
+                end = ".zip" * (suffix == "zarr")
+                names, out = [f"{number}.{suffix}" for number in range(3)], f"out.{suffix}{end}"
+                words = ("reduce", "-q", "--columns", "tas", "--nan", "ignore", *names)
+                succeeded(run(*words, "--op", ",".join(units), "-o", out, cwd=folder))
+                counting = ("--count-valid", f"n.{suffix}{end}", "-o", f"v.{suffix}{end}")
+                succeeded(run(*words, "--op", "var", *counting, cwd=folder))
+                data = read(folder / out)
+                assert {op: data[f"tas_{op}"].attrs["units"] for op in units} == units
+                assert data["tas_count"].attrs["standard_name"] == "number_of_observations"
+                assert "cell_methods" not in data["tas_count"].attrs
+                assert data["tas_var"].attrs["standard_name"] == "air_temperature"
+                assert data["tas_var"].attrs["cell_methods"] == "area: mean"
+                alone, counts = (read(folder / f"{name}.{suffix}{end}")["tas"] for name in "vn")
+                assert (alone.attrs["units"], counts.attrs["units"]) == ("K2", "1")
+
+
+def test_powers_of_units():
+    for unit, squared in {
+        "K": "K2", "m s-1": "m2 s-2", "1": "1", "": "", "m2": "m4", "degC": "degC2", "m/s": "(m/s)2", "%": "(%)2",
+        "kg m**-2": "(kg m**-2)2", "days since 2000-01-01": "days2", "s-1": "s-2",
+    }.items():  # fmt: skip
+        assert powered(unit, 2) == squared
+    assert [powered("m s-1", power) for power in (0, 1, 3)] == ["1", "m s-1", "m3 s-3"]
+    assert powered("m/s", 1) == "m/s"
 
 
 def test_tolerance(tmp_path):
