@@ -28,7 +28,7 @@ from mpired.errors import (
 from mpired.files.access import lock_all
 from mpired.files.keys import Keys
 from mpired.files.keys import of_file as keys_of_file
-from mpired.files.lock import LockTimeout, open_replaced
+from mpired.files.lock import LockTimeout, Target, open_replaced
 from mpired.files.places import warn_of_hard_links
 from mpired.formats import Model, format_named
 from mpired.formats.names import lacking
