@@ -186,17 +186,17 @@ def _values(
         yield from file.arrays(leaf, start, nullable=nullable)
 
 
-def rewrite(write: Callable[..., None], source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
-    """Let a worker write a file again by the function of its format, some of its buffers with new elements."""
-    with closing(Decoder()) as worker:
-        worker.do(source.name, _rewrite, write, source, changed, new)
+def write_apart(context: Context, name: str, write: Callable[..., Any], *args: Any) -> Any:
+    """Let a worker call a function that writes to a file, whose descriptor is the last argument."""
+    *others, fd = args
+    return apart(context, name, write_to, calls.SharedFile(f"/proc/{os.getpid()}/fd/{fd}"), write, *others)
 
 
-def _rewrite(write: Callable[..., None], source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
+def write_to(new: calls.SharedFile, write: Callable[..., Any], *args: Any) -> Any:
+    """Call a function that writes to a file, whose descriptor is its last argument."""
     fd = new.open()
     try:
-        with calls.errors_name(source.name):
-            write(source, changed, fd)
+        return write(*args, fd)
     finally:
         os.close(fd)
 

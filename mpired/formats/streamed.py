@@ -98,6 +98,7 @@ class ColumnFile:
         self._source = source
         self._memory = memory  # the most bytes that are decoded at once
         self._bytes = source.open()
+        self.file: Any = None  # as the library has opened it
         with calls.undoing(self._bytes.close):
             self.begin()
 
@@ -110,6 +111,8 @@ class ColumnFile:
 
     def close(self) -> None:
         """Close the file."""
+        if self.file is not None:
+            self.file.close()
         self._bytes.close()
 
 
