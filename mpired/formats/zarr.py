@@ -23,15 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpired import installed
-from mpired.context import Context
 from mpired.datatypes import agrees, as_numbers, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError
-from mpired.files import calls
 from mpired.formats import conventions
 from mpired.formats.array import Array
 from mpired.formats.arrays import ArrayFile, ArrayHeader, Library, inspect_by
 from mpired.formats.conventions import Attributes, Variable
-from mpired.formats.decoding import apart
+from mpired.formats.decoding import apart, write_apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import MarkingLayout, encoded
 from mpired.formats.local import SourceFile
@@ -70,18 +68,16 @@ def _library() -> Any:
     strings = type("VLenUTF8Codec", (zarr.codecs.VLenUTF8Codec,), {"from_dict": classmethod(lambda cls, _: cls())})
     zarr.registry.register_codec("numcodecs.vlen-utf8", strings)
     blosc = importlib.import_module("numcodecs.blosc").Blosc
-    blosc.decode = _checked_blosc(blosc.decode)
-    return zarr
+    decode = blosc.decode
 
-
-def _checked_blosc(decode: Any) -> Any:
     def checked(self: Any, buf: Any, out: Any = None) -> Any:
         octets = memoryview(buf).cast("B")
         if len(octets) < _BLOSC_NBYTES or int.from_bytes(octets[12:_BLOSC_NBYTES], "little") > len(octets):
             raise ValueError("a chunk of Blosc is cut off")  # numcodecs would read beyond its end
         return decode(self, buf, out)
 
-    return checked
+    blosc.decode = checked
+    return zarr
 
 
 class _Buffers(dict[str, Any]):
@@ -109,9 +105,9 @@ class Store(ArrayFile):
         if isinstance(self._bytes, OpenStore):
             names = self._bytes.names()
         else:
-            self._zip = zipfile.ZipFile(SourceFile(self._bytes, self._source.nbytes))
+            self.file = zipfile.ZipFile(SourceFile(self._bytes, self._source.nbytes))
             # Of several members of one name the last counts, as zarr adds one for each change of a document.
-            names = [info.filename for info in self._zip.infolist() if not info.is_dir()]
+            names = [info.filename for info in self.file.infolist() if not info.is_dir()]
         self.names = dict.fromkeys(names)
         parts = [name.rpartition("/") for name in self.names]
         paths = {version: sorted({path for path, _, last in parts if last in _MARKS[version]}) for version in _MARKS}
@@ -126,7 +122,7 @@ class Store(ArrayFile):
         if isinstance(self._bytes, OpenStore):
             content = self._bytes.content(key, most)
         else:
-            with self._zip.open(key) as member:
+            with self.file.open(key) as member:
                 content = member.read(most + 1)
         if len(content) > most:
             raise too_large(self._source.name, f"{key!r}", len(content), most)
@@ -141,19 +137,15 @@ class Store(ArrayFile):
         """Return the keys of the documents of a node."""
         return [key for name in sorted(STORE_DOCUMENTS) if (key := f"{path}/{name}".lstrip("/")) in self.names]
 
-    def _document(self, path: str) -> tuple[dict[str, Any], bool]:
+    def document(self, path: str) -> tuple[dict[str, Any], bool]:
         """Return the document of a node, and whether it is that of an array."""
         key = next(key for key in self.keys_of(path) if key.rpartition("/")[2] in _MARKS[self.version])
         document = json.loads(self[key])
         return document, key.endswith(".zarray") or document.get("node_type") == "array"
 
-    def is_array(self, path: str) -> bool:
-        """Return whether a node is an array."""
-        return path in self.paths and self._document(path)[1]
-
     def node(self, path: str) -> Any:
         """Open a group or an array."""
-        zarr, (_, is_array) = _library(), self._document(path)
+        zarr, (_, is_array) = _library(), self.document(path)
         opened = zarr.open_array if is_array else functools.partial(zarr.open_group, use_consolidated=False)
         node = opened(self.buffers.store, path=path, mode="r", zarr_format=self.version)
         dict(node.metadata.attributes)  # else they are not an object
@@ -161,11 +153,6 @@ class Store(ArrayFile):
         if is_array and (node.size >= 1 << 59 or node.ndim > _MAX_NDIM or 0 in _chunk_of(node)):
             raise ValueError(f"{node.size} elements in chunks of {_chunk_of(node)} make no sense")
         return node
-
-    @property
-    def is_consolidated(self) -> bool:
-        """Whether the root has the documents of all nodes, too."""
-        return _V2_ALL in self.names or ("" in self.paths and bool(self._document("")[0].get("consolidated_metadata")))
 
     def blocks(self, place: str, start: int = 0) -> Iterator[np.ndarray]:
         """Yield the elements of an array from one on, in blocks of whole rows of chunks."""
@@ -210,14 +197,17 @@ def _described(variable: Variable, node: Any, inputs: InputOptions) -> ArrayHead
     if header.packing is not None:
         missing = (header.packing.missing or Missing())._replace(nan=True)
         header = header._replace(packing=header.packing._replace(missing=missing))
-    is_text = node.dtype.kind in "USTmMO"
+    document, chunk, is_text = node.metadata.to_dict(), _chunk_of(node), node.dtype.kind in "USTmMO"
     if form is None:
         header = header._replace(label="strings" if is_text else dtype_text(node.dtype))
+    codecs = [*(document.get("filters") or ()), *(document.get("codecs") or ()), document.get("compressor") or {}]
+    codecs = [each if isinstance(each, dict) else each.get_config() for each in codecs]
+    names = [each.get("id", each.get("name")) for each in codecs]
     return header._replace(
         carried=is_text,
-        chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(_chunk_of(node), node.shape, strict=True)),
+        chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(chunk, node.shape, strict=True)),
         dims=variable.dims,
-        storage=", ".join([f"chunks of {_chunk_of(node)}", *_codec_names(node)]),
+        storage=", ".join([f"chunks of {chunk}", *(str(name) for name in names if name not in (None, "bytes"))]),
         unset=None,
     )
 
@@ -284,15 +274,6 @@ def _chunk_of(array: Any) -> tuple[int, ...]:
     return chunk
 
 
-def _codec_names(array: Any) -> list[str]:
-    """Return the names of the filters and codecs of an array."""
-    document = array.metadata.to_dict()
-    codecs = [*(document.get("filters") or ()), *(document.get("codecs") or ()), document.get("compressor") or {}]
-    found = [each if isinstance(each, dict) else each.get_config() for each in codecs]
-    names = [each.get("id", each.get("name")) for each in found]
-    return [str(name) for name in names if name not in (None, "bytes")]
-
-
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a store by its documents."""
     installed.check(source.name, "Zarr", "zarr", "zarr")
@@ -313,29 +294,32 @@ def prepare(model: Model) -> MarkingLayout:
     installed.check("`to='zarr'`", "Zarr", "zarr", "zarr")
     kept = [name.lstrip(_ROOT) for name in (model.kept.names if model.kept else ())]
     plan = apart(model.context, model.subject, _planned, model.buffers, model.source, kept, model.cells)
-    return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(plan.new.values()))
+    write = functools.partial(write_apart, model.context, model.subject, _write, plan)
+    return MarkingLayout(write, tuple(plan.new.values()))
 
 
 @contextlib.contextmanager
-def _model(source: Source | None) -> Iterator[Store | None]:
-    """Open the store that results are modelled on, if there is one."""
+def _opened(source: Source | None) -> Iterator[Store | None]:
+    """Open the store that results are like, if there is one."""
     name = "the result" if source is None else source.name
     with errors_of(name, _FAILURES, writes=True), closing(Store(source)) if source else nullcontext() as old:
         yield old
 
 
 def _planned(buffers: Sequence[Array], source: Source | None, kept: Sequence[str], cells: Cells) -> _ZarrPlan:
-    with _model(source) as old:
+    with _opened(source) as old:
         documents = _Buffers({})
         if old is not None:
-            copied = [path for path in old.paths if path in kept or not old.is_array(path)]
+            copied = [path for path in old.paths if path in kept or not old.document(path)[1]]
             documents |= {key: old.buffers[key] for path in copied for key in old.keys_of(path)}
         new = dict(_create(documents, buffer, old) for buffer in buffers)
         for path, values in cells.values.items():
             documents.array(path)[...] = values
         for path, text in cells.methods.items():
             documents.array(path).attrs[conventions.METHODS] = text
-        if old is not None and old.is_consolidated:
+        # The root of some has the documents of all nodes, too.
+        root = old.document("")[0] if old is not None and "" in old.paths else {}
+        if old is not None and (_V2_ALL in old.names or root.get("consolidated_metadata")):
             _library().consolidate_metadata(documents.store, zarr_format=old.version)
         keys = sorted(documents, key=lambda key: (key.count("/"), key))
         same = [path for path in kept if path not in cells.values]
@@ -347,7 +331,9 @@ def _create(documents: _Buffers, buffer: Array, store: Store | None) -> tuple[st
     dtype, shape = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form, buffer.dimensions
     path, origin = (buffer.name or "value").lstrip(_ROOT), buffer.origin.lstrip(_ROOT)
     version, stored, is_same = 3 if store is None else store.version, dtype, False
-    old = store.node(origin) if store is not None and buffer.origin and store.is_array(origin) else None
+    old = None
+    if store is not None and buffer.origin and origin in store.paths and store.document(origin)[1]:
+        old = store.node(origin)
     attributes: dict[str, Any] = {}
     fill = None
     if old is not None:
@@ -389,26 +375,15 @@ def _like(old: Any, buffer: Array, dtype: np.dtype) -> tuple[dict[str, Any], Any
     are_floats = dtype.kind == "f" and old.dtype.kind == "f" and not is_packed
     lost = (*_PACKING, *(() if are_floats else conventions.OF_THE_TYPE))
     attributes = {key: value for key, value in attributes.items() if key not in lost}
-    return attributes, _converted(math.nan if is_packed else fill, dtype), False
-
-
-def _converted(fill: Any, dtype: np.dtype) -> Any:
-    """Return a fill value for another type, None if that cannot have it."""
-    number, new = np.asarray(fill), None
+    number, new = np.asarray(math.nan if is_packed else fill), None
     if number.dtype.kind in "iuf" and dtype.kind in "iuf":
         new = number.astype(dtype) if dtype.kind == "f" else conventions.converted(number, dtype)
-    return None if new is None else new[()]
+    return attributes, None if new is None else new[()], False
 
 
-def _encode(plan: _ZarrPlan, context: Context, results: Sequence[Array], fd: int) -> None:
-    """Write a store, in a worker."""
-    name = results[0].source.name
-    apart(context, name, _write, plan, list(results), calls.SharedFile(f"/proc/{os.getpid()}/fd/{fd}"))
-
-
-def _write(plan: _ZarrPlan, results: Sequence[Array], file: calls.SharedFile) -> None:
+def _write(plan: _ZarrPlan, results: Sequence[Array], fd: int) -> None:
     """Write a store."""
-    with _model(plan.source) as old, os.fdopen(file.open(), "w+b") as to, zipfile.ZipFile(to, "w") as archive:
+    with _opened(plan.source) as old, os.fdopen(os.dup(fd), "w+b") as to, zipfile.ZipFile(to, "w") as archive:
         for key, content in plan.documents.items():
             archive.writestr(_info(key), content)
         if old is not None:
@@ -437,15 +412,12 @@ def _layout(old: Any, dtype: np.dtype) -> dict[str, Any]:
     if old.metadata.zarr_format == 2:  # noqa: PLR2004 - the first of two versions
         keys = {"name": "v2", "separator": old.metadata.dimension_separator}
         return {**found, "compressors": old.compressors or None, "chunk_key_encoding": keys, "order": old.order}
-    sized = [_of_size(each, dtype.itemsize) for each in old.compressors]
+    sized = []
+    for each in old.compressors:
+        settings = each.to_dict().get("configuration") or {}
+        sized.append(type(each)(**{**settings, "typesize": dtype.itemsize}) if "typesize" in settings else each)
     keys, names = old.metadata.chunk_key_encoding, old.metadata.dimension_names
     return {**found, "compressors": sized or None, "chunk_key_encoding": keys, "dimension_names": names}
-
-
-def _of_size(codec: Any, itemsize: int) -> Any:
-    """Return a compressor for elements of another size."""
-    settings = codec.to_dict().get("configuration") or {}
-    return type(codec)(**{**settings, "typesize": itemsize}) if "typesize" in settings else codec
 
 
 def _is_chunk(key: str, path: str) -> bool:
@@ -479,12 +451,8 @@ def _info(key: str) -> zipfile.ZipInfo:
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write a store again with new elements in some arrays."""
-    with (
-        errors_of(source.name, _FAILURES, writes=True),
-        closing(Store(source)) as old,
-        os.fdopen(os.dup(fd), "w+b") as to,
-        zipfile.ZipFile(to, "w") as archive,
-    ):
+    with _opened(source) as old, os.fdopen(os.dup(fd), "w+b") as to, zipfile.ZipFile(to, "w") as archive:
+        assert old is not None  # noqa: S101 - there is a source
         for key in old.names:
             if not any(_is_chunk(key, each.name.lstrip(_ROOT)) for each in changed):
                 archive.writestr(_info(key), old[key])
