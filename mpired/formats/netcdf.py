@@ -151,9 +151,6 @@ class _Cursor:
         nbytes = self.number() * itemsize
         return self.take(_padded(nbytes))[:nbytes]
 
-    def name(self) -> str:
-        return text_of(self.octets())
-
     def entries(self, tag: int) -> range:
         """Return the numbers of the entries of a list."""
         found, count = self.number(4), self.number()
@@ -163,12 +160,12 @@ class _Cursor:
 
     def attributes(self) -> dict[str, _Attribute]:
         return {
-            self.name(): _Attribute(code := self.number(4), self.octets(_FORMS[code].itemsize))
+            text_of(self.octets()): _Attribute(code := self.number(4), self.octets(_FORMS[code].itemsize))
             for _ in self.entries(_ATTRIBUTES)
         }
 
     def variable(self, dimensions: Sequence[_Dimension]) -> _Var:
-        name = self.name()
+        name = text_of(self.octets())
         dims = tuple(dimensions[number] for number in [self.number() for _ in range(self.number())])
         if not all(each.length for each in dims[1:]):
             raise DamageError(f"the records of variable {name!r} are not its first dimension")
@@ -178,7 +175,7 @@ class _Cursor:
 
     def header(self) -> _ClassicHeader:
         nrecords = self.number()
-        dimensions = tuple(_Dimension(self.name(), self.number()) for _ in self.entries(_DIMENSIONS))
+        dimensions = tuple(_Dimension(text_of(self.octets()), self.number()) for _ in self.entries(_DIMENSIONS))
         attributes = self.attributes()
         variables = [self.variable(dimensions) for _ in self.entries(_VARIABLES)]
         by_name = {each.name: each for each in variables}
@@ -244,35 +241,6 @@ def _array(header: _ClassicHeader, var: _Var, inputs: InputOptions, *, is_carrie
     )
 
 
-class _NewFile(NamedTuple):
-    """A file of results."""
-
-    header: _ClassicHeader
-    results: Sequence[str]  # the names of their variables
-    source: Source | None  # the file that it is modelled on
-    # the variables that it has as this file has them: where they are in it and in the new one, and changed values
-    carried: Sequence[tuple[Pieces, Pieces, np.ndarray | None]]
-
-    def lay(self, fd: int) -> list[int]:
-        """Write all but the elements of results, and return where these begin."""
-        head, places = _packed(self.header), [self.header.pieces(name) for name in self.header.variables]
-        ends = [each.begin + _padded(each.end - each.begin) for each in places if each.end]
-        calls.allocate(fd, max([len(head), *ends]))
-        calls.pwrite_all(fd, head, 0)
-        for old, place, values in self.carried:
-            if values is not None:
-                ends = list(itertools.accumulate(count for _, count in place.ranges()))
-                arrays.put(fd, place, iter(np.split(values.astype(place.form).reshape(-1), ends[:-1])))
-            elif self.source is not None:
-                arrays.copy_pieces(self.source, old, fd, place)
-        return [self.header.variables[name].begin for name in self.results]
-
-    def encode(self, results: Sequence[Array], fd: int) -> None:
-        """Write the file with its results."""
-        self.lay(fd)
-        _put_results(fd, self.header, dict(zip(self.results, results, strict=True)))
-
-
 def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     """Lay out results like `model`, in the form of netCDF that its file has."""
     if model.source is not None and _is_hdf5(model.source):
@@ -286,13 +254,35 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     before = [attributes[_HISTORY].octets] if _HISTORY in attributes else []
     attributes[_HISTORY] = _Attribute(_CHAR, b"\n".join([octets_of(model.context.history()), *before]))
     header = _placed(replace(old, dimensions=tuple(dimensions), attributes=attributes, variables=variables))
-    carried = [(old.pieces(name), header.pieces(name), model.cells.values.get(name)) for name in kept]
-    made = _NewFile(header, tuple(new), model.source, carried)
+    lay = functools.partial(_lay, model, header, {name: old.pieces(name) for name in kept}, tuple(new))
+
+    def encode(results: Sequence[Array], fd: int) -> None:
+        lay(fd)
+        _put_results(fd, header, dict(zip(new, results, strict=True)))
+
     places = [header.pieces(name) for name in new]
     missing = tuple(conventions.missing(*each.viewed) for each in new.values())
     if all(each.is_one for each in places) and not any(buffer.nullable for buffer in model.buffers):
-        return ArrayLayout(made.lay, tuple(each.form for each in places), missing=missing)
-    return MarkingLayout(made.encode, missing)
+        return ArrayLayout(lay, tuple(each.form for each in places), missing=missing)
+    return MarkingLayout(encode, missing)
+
+
+def _lay(
+    model: Model, header: _ClassicHeader, carried: Mapping[str, Pieces], results: Sequence[str], fd: int
+) -> list[int]:
+    """Write all but the elements of results, and return where these begin; the model has the carried variables."""
+    head, places = _packed(header), {name: header.pieces(name) for name in header.variables}
+    ends = [each.begin + _padded(each.end - each.begin) for each in places.values() if each.end]
+    calls.allocate(fd, max([len(head), *ends]))
+    calls.pwrite_all(fd, head, 0)
+    for name, old in carried.items():
+        place, values = places[name], model.cells.values.get(name)
+        if values is not None:
+            cuts = list(itertools.accumulate(count for _, count in place.ranges()))[:-1]
+            arrays.put(fd, place, iter(np.split(values.astype(place.form).reshape(-1), cuts)))
+        elif model.source is not None:
+            arrays.copy_pieces(model.source, old, fd, place)
+    return [header.variables[name].begin for name in results]
 
 
 def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], methods: Mapping[str, str]) -> _Var:
@@ -347,26 +337,25 @@ def _packed(header: _ClassicHeader) -> bytes:
     def text(octets: bytes, itemsize: int = 1) -> bytes:
         return number(len(octets) // itemsize) + octets.ljust(_padded(len(octets)), b"\0")
 
-    def name(found: str) -> bytes:
-        return text(octets_of(found))
-
     def entries(tag: int, parts: Sequence[bytes]) -> bytes:
         return number(tag if parts else 0, 4) + number(len(parts)) + b"".join(parts)
 
     def attributes(found: Mapping[str, _Attribute]) -> bytes:
-        parts = [name(a) + number(code, 4) + text(octets, _FORMS[code].itemsize) for a, (code, octets) in found.items()]
+        parts = [
+            text(octets_of(name)) + number(code, 4) + text(octets, _FORMS[code].itemsize)
+            for name, (code, octets) in found.items()
+        ]
         return entries(_ATTRIBUTES, parts)
 
-    def variable(var: _Var) -> bytes:
-        dims = b"".join(map(number, (len(var.dims), *map(header.dimensions.index, var.dims))))
-        size = min(_padded(var.piece), (1 << 8 * nbytes) - 1)
-        places = number(size) + number(var.begin, 4 if header.version == 1 else 8)
-        return name(var.name) + dims + attributes(var.attributes) + number(var.code, 4) + places
-
     head = b"CDF" + bytes([header.version]) + number(header.nrecords)
-    dimensions = entries(_DIMENSIONS, [name(each.name) + number(each.length) for each in header.dimensions])
-    variables = entries(_VARIABLES, [variable(each) for each in header.variables.values()])
-    return head + dimensions + attributes(header.attributes) + variables
+    dims = entries(_DIMENSIONS, [text(octets_of(each.name)) + number(each.length) for each in header.dimensions])
+    variables = []
+    for var in header.variables.values():
+        own = b"".join(map(number, (len(var.dims), *map(header.dimensions.index, var.dims))))
+        size = min(_padded(var.piece), (1 << 8 * nbytes) - 1)
+        place = number(size) + number(var.begin, 4 if header.version == 1 else 8)
+        variables.append(text(octets_of(var.name)) + own + attributes(var.attributes) + number(var.code, 4) + place)
+    return head + dims + attributes(header.attributes) + entries(_VARIABLES, variables)
 
 
 def _put_results(fd: int, header: _ClassicHeader, results: Mapping[str, Array]) -> None:
