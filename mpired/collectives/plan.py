@@ -353,7 +353,7 @@ def _far_reading(buffers: _Buffers, far: Distance | None, max_open: int, engine:
         preferred = min(mounts.preferred_nbytes(path), _MOST_PREFERRED_BYTES)
     if max_open <= 2 * _DEPTH or not (is_remote or far) or len(buffers[0]) == 1:
         return preferred, 0
-    flat = all(rank.is_flat and not rank.source.is_forward for ranks in buffers for rank in ranks)
+    flat = all(rank.reader is None and not rank.source.is_forward for ranks in buffers for rank in ranks)
     depth = far.depth if far else min(_DEPTH, _DEPTH_BYTES // max(1, preferred))
     return preferred, min(depth, len(buffers[0])) if flat else 0
 
@@ -425,7 +425,7 @@ def cut_segments(
         unit = block_count if grain == 1 else grain
         units = -(-count // unit)
         starts: Sequence[int] = range(0, count, max(1, -(-units // pieces)) * unit)
-        if striped and ranks[0].is_flat:
+        if striped and ranks[0].reader is None:
             starts = stripes(ranks[0], pieces) or starts
         segments += [Segment(i, start, stop) for start, stop in pairwise([*starts, count])]
     return tuple(segments)

@@ -16,12 +16,12 @@ from mpired.files import calls
 from mpired.formats.convert import Order, byte_order, convert, same_layout
 from mpired.formats.missing import Missing, null_error
 from mpired.sources.local import LocalSource
-from mpired.sources.source import Source
+from mpired.sources.source import OpenSource, Source
 
 UNKNOWN_COUNT = 1 << 63  # the count of an array whose end shows when it is read: one more than any file can declare
 NOWHERE: Source = LocalSource("a result", "", (0, 0, 0, 0))
 """The source of arrays that are only models of results."""
-_REGISTERED = 2  # of a dtype that another library has made
+REGISTERED = 2  # `isbuiltin` of a dtype that another library has made: its elements are combined as a wider type
 
 
 class Reader(Protocol):
@@ -85,11 +85,6 @@ class Array(NamedTuple):
         return (self.count,) if self.shape is None else self.shape
 
     @property
-    def is_flat(self) -> bool:
-        """Whether its elements are consecutive, and stored as they are."""
-        return self.reader is None
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """The columns that it consists of; an array with a name is one."""
         return self.parts or ((self.name,) if self.name else ())
@@ -105,11 +100,6 @@ class Array(NamedTuple):
         return self.name if self.alone is None else self.alone
 
     @property
-    def shortened(self) -> str | None:
-        """The name of the type in the file, if elements are combined as a wider type; else None."""
-        return self.stored.name if self.stored.isbuiltin == _REGISTERED else None
-
-    @property
     def byte_order(self) -> Order:
         """The byte order of the stored elements: "<", ">" or, for single bytes and where there is no choice, "="."""
         if self.fixed_order:
@@ -117,14 +107,9 @@ class Array(NamedTuple):
         return ">" if self.datarep == "external32" else byte_order(self.stored)
 
     @property
-    def fields(self) -> tuple[str, ...]:
-        """The names that the file gives the fields of an element, in its order."""
-        return self.stored.names or ()
-
-    @property
     def form(self) -> np.dtype | None:
         """The native form of a structure with the names and gaps of a file that says them; None for other elements."""
-        return self.stored.newbyteorder("=") if self.fields and self.datarep is None else None
+        return self.stored.newbyteorder("=") if self.stored.names and self.datarep is None else None
 
     @property
     def nbytes(self) -> int:
@@ -229,9 +214,10 @@ def blocks(
 class FlatReader:
     """Reads element ranges of an array that is flat. The caller closes it."""
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Array, file: OpenSource | None = None) -> None:
         self._array = array
-        self.file = array.source.open()
+        self.file = file or array.source.open()
+        self.close = self.file.close
         self._itemsize = array.stored.itemsize
         self._direct = same_layout(array.stored, array.datatype)
 
@@ -292,7 +278,3 @@ class FlatReader:
         """Return the error for a source whose bytes are not a whole number of elements."""
         what = f"the bytes of an element of {self._array.datatype.label}"
         return CountError(self._array.source.name, f"{nbytes} bytes is not a multiple of {self._itemsize}, {what}")
-
-    def close(self) -> None:
-        """Close the file."""
-        self.file.close()

@@ -34,24 +34,19 @@ class Decoder:
 
     def __init__(self) -> None:
         self._tasks: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
-        self._results: Generator[Any, None, None] | None = None
+        self.answers: Generator[Any, None, None] | None = None  # of a worker that has been started
         self.numbers = itertools.count()  # of streams of values
         self.left: list[int] = []  # the streams that are not needed any more
 
-    @property
-    def is_there(self) -> bool:
-        """Whether it has been started."""
-        return self._results is not None
-
     def do(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result of a function, or raise its error; `name` is the file to blame if it ends the worker."""
-        if self._results is None:
-            self._results = pool.run(_done, iter(self._tasks.popleft, None), 1, isolated=True)
+        if self.answers is None:
+            self.answers = pool.run(_done, iter(self._tasks.popleft, None), 1, isolated=True)
         self._tasks.append((function, args))
         try:
-            error, result = next(self._results)
+            error, result = next(self.answers)
         except BaseException as end:
-            self._results = None  # the worker has ended
+            self.answers = None  # the worker has ended
             if not isinstance(end, WorkerError) or not pool.is_crash(end):
                 raise
             how = end.reason.partition(";")[0]
@@ -65,7 +60,7 @@ class Decoder:
         self._tasks.append((_all_of, (function, items)))
         is_done = False
         try:
-            for is_result, result in cast("Generator[Any, None, None]", self._results):
+            for is_result, result in cast("Generator[Any, None, None]", self.answers):
                 if not is_result:
                     is_done = True
                     return
@@ -88,9 +83,9 @@ class Decoder:
 
     def close(self) -> None:
         """End the worker."""
-        if self._results is not None:
-            self._results.close()
-            self._results = None
+        if self.answers is not None:
+            self.answers.close()
+            self.answers = None
 
 
 def _done(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:

@@ -36,7 +36,7 @@ def _imported(name: str) -> Any:
 def check_installed(subject: str, extra: str, context: Context) -> None:
     """Raise `UsageError` unless h5py is installed, which an extra of mpired installs."""
     installed.check(subject, "HDF5", "h5py", extra)
-    if context.worker is None or not context.worker.is_there:  # so that no worker that is forked then has to
+    if context.worker is None or context.worker.answers is None:  # so that no worker that is forked then has to
         _imported(_RESULTS)
 
 

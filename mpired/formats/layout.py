@@ -56,12 +56,6 @@ class ArrayLayout(NamedTuple):
         """Offset and number of bytes of the arrays of an existing file that results replace, ascending."""
         return sorted((each.offset, each.count * each.stored.itemsize) for each in self.there if each.count)
 
-    @classmethod
-    def in_place_of(cls, arrays: Sequence[Array]) -> ArrayLayout:
-        """Return the layout of results that replace arrays of a file."""
-        places = [each.offset for each in arrays]
-        return cls(lambda _: places, tuple(each.stored for each in arrays), there=tuple(arrays))
-
     def __call__(self, results: Sequence[Array], fd: int) -> None:
         """Write results to an open file."""
         places = self.lay(fd)

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from mpired.datatypes import TIMES, Datatype, as_numbers, from_dtype, value_type
+from mpired.datatypes import TIMES, as_numbers, from_dtype, value_type
 from mpired.datatypes.times import is_of_numpy, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.formats.array import UNKNOWN_COUNT, Array
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import FlatLayout
 from mpired.formats.rank import NO_DATATYPE, Model, RankFile, SkippedArray, declared, dtype_text
-from mpired.sources.local import LocalSource, peek
+from mpired.sources.local import peek
 from mpired.sources.source import Source
 
 MAGIC = b"\x93NUMPY"
@@ -49,7 +49,6 @@ class NpyHeader(NamedTuple):
 class _Known(NamedTuple):
     """The meaning of the last header, which is mostly that of the next rank."""
 
-    source: Source | None  # unless that keeps something open
     dtype: np.dtype
     head: bytes
     nbytes: int  # of the source: the meaning depends on it, and on the options
@@ -86,8 +85,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
         Array, datatype=datatype, count=math.prod(shape), offset=len(header.head), **array
     )
     if not source.is_forward:
-        kept = source if isinstance(source, LocalSource) and source.keep is None else None
-        _last = _Known(kept, dtype, header.head, source.nbytes, declarations, buffer_of)
+        _last = _Known(dtype, header.head, source.nbytes, declarations, buffer_of)
     return RankFile(source, (buffer_of(source),), format=_NAME)
 
 
@@ -167,10 +165,9 @@ def _parsed(text: bytes, *, is_utf8: bool) -> tuple[tuple[int, ...], bool, np.dt
 def prepare(model: Model) -> FlatLayout:
     """Lay out a result like `model`: its shape and order, and its form or at least its byte order."""
     buffer, dtype, known = model.buffers[0], None, _last
-    if model.source is not None:  # mostly that of the first rank, which is known
-        is_known = known is not None and known.source is model.source
-        name, read = model.source.name, functools.partial(peek, model.source)
-        dtype = known.dtype if known and is_known else header_in(name, read).dtype
+    if (source := model.source) is not None:
+        is_known = known and peek(source, len(known.head)) == known.head
+        dtype = known.dtype if known and is_known else header_in(source.name, functools.partial(peek, source)).dtype
     stored, head = laid_out(buffer, dtype)
 
     def head_of(count: int) -> bytes:
@@ -183,17 +180,12 @@ def prepare(model: Model) -> FlatLayout:
 def laid_out(buffer: Array, dtype: np.dtype | None, nbytes: int = 0) -> tuple[np.dtype, bytes]:
     """Return the form of the elements of a result like `buffer`, and the header before them."""
     if dtype is None:
-        dtype = (buffer.form or _form_of(buffer.datatype)).newbyteorder(buffer.byte_order)
+        datatype = buffer.datatype
+        if datatype.group in TIMES and not is_of_numpy(datatype):
+            raise DatatypeError(f"{datatype}", "has no form in npy; use `to='parquet'` or `to='arrow'`")
+        dtype = buffer.form or (np.dtype(bool) if datatype.is_bool else datatype.form)
+        dtype = (numpy_form(datatype) if datatype.group in TIMES else dtype).newbyteorder(buffer.byte_order)
     return as_numbers(dtype), header_of(dtype, buffer.dimensions, fortran_order=buffer.fortran_order, nbytes=nbytes)
-
-
-def _form_of(datatype: Datatype) -> np.dtype:
-    """Return what NumPy calls elements of a datatype."""
-    if datatype.group not in TIMES:
-        return np.dtype(bool) if datatype.is_bool else datatype.form
-    if not is_of_numpy(datatype):
-        raise DatatypeError(f"{datatype}", "has no form in npy; use `to='parquet'` or `to='arrow'`")
-    return numpy_form(datatype)
 
 
 def header_of(dtype: np.dtype, shape: tuple[int, ...], *, fortran_order: bool, nbytes: int = 0) -> bytes:

@@ -285,7 +285,7 @@ def check_raw_suffix(path: str) -> None:
 def arrays_in_place(file: RankFile) -> list[Array]:
     """Return the buffers of a file if they are changed where they lie; none if it is written again."""
     row = format_named(file.format)
-    found = [each for each in file.buffers if each.is_flat]
+    found = [each for each in file.buffers if each.reader is None]
     # What may be missing is looked for first, which nothing does that changes elements where they lie.
     in_place = row.in_place and all(each.missing is None for each in found)
     if len(found) < len(file.buffers) or not (row.is_flat or in_place):

@@ -92,7 +92,11 @@ def too_large(name: str, what: str, nbytes: int | None, limit: int) -> BufferFil
 
 
 class ColumnFile:
-    """An open file with columns of plain values, its leaves, which only the format knows. The caller closes it."""
+    """An open file with columns of plain values, its leaves, which only the format knows. The caller closes it.
+
+    Its method `arrays(leaf, start, nullable=)` yields the values of a leaf from `start` on, truth values as bytes;
+    missing ones are errors unless they are `nullable`.
+    """
 
     def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
         self._source = source
@@ -104,10 +108,6 @@ class ColumnFile:
 
     def begin(self) -> None:
         """Read what describes the file."""
-
-    def arrays(self, leaf: Any, start: int, *, nullable: bool) -> Iterator[Values]:
-        """Yield the values of a leaf from `start` on, truth values as bytes; missing ones are errors or `nullable`."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Close the file."""
@@ -148,7 +148,7 @@ class ColumnReader:
         self._streams = [Stream(self._file, leaf, nullable=may_lack) for leaf in decoded.leaves]
         names = array.datatype.form.names
         # The leaves are in the order of the file.
-        self._names = [name for _, name in counterparts(array.fields, names)] if names else []
+        self._names = [name for _, name in counterparts(array.stored.names or (), names)] if names else []
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
         """Fill `block` with the elements from `start` on, and return which of them have all leaves; None for all."""
