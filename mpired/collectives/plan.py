@@ -365,7 +365,7 @@ def _decompressed_ahead(threads: int, _number: int, rank: Array) -> Array:
     source = stored_array(rank).source
     if not isinstance(source, CompressedSource):
         return rank
-    return with_stored(rank, lambda array: array._replace(source=source.reading_ahead(threads)))
+    return with_stored(rank, source=source.reading_ahead(threads))
 
 
 def _width(op: Op, rank: Array, nranks: int, *, alone: bool) -> int:

@@ -12,7 +12,7 @@ from mpired.context import Context
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import VALUES
 from mpired.errors import UsageError
-from mpired.formats import Array, Format, InputOptions, RankFile, decoding, format_named
+from mpired.formats import Format, InputOptions, RankFile, decoding, format_named
 from mpired.formats.array import has_unknown_length, with_stored
 from mpired.formats.derived import widened
 from mpired.formats.rank import Kept
@@ -334,9 +334,5 @@ def _counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _
 
 def _like(what: str, file: RankFile, known: tuple[str, RankFile]) -> RankFile:
     """Return a rank with the count of the one that is known."""
-    like = what, f"{known[0]} ({known[1].source.name!r})"
-
-    def given(buffer: Array) -> Array:
-        return buffer._replace(count=known[1].buffers[0].count, like=like)
-
-    return file._replace(buffers=tuple(with_stored(buffer, given) for buffer in file.buffers))
+    like, count = (what, f"{known[0]} ({known[1].source.name!r})"), known[1].buffers[0].count
+    return file._replace(buffers=tuple(with_stored(buffer, count=count, like=like) for buffer in file.buffers))

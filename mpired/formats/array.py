@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -179,17 +179,17 @@ def has_unknown_length(ranks: Sequence[Array]) -> bool:
     return stored_array(ranks[0]).count == UNKNOWN_COUNT
 
 
-def with_stored(array: Array, change: Callable[[Array], Array]) -> Array:
-    """Return an array with a change of the one in the file."""
-    stored = change(stored_array(array))
+def with_stored(array: Array, **changes: Any) -> Array:
+    """Return an array with changes of the one in the file."""
     if array.values is None:
-        return stored
+        return array._replace(**changes)
+    stored = array.values._replace(**changes)
     return array._replace(values=stored, source=stored.source, count=stored.count)
 
 
 def within_memory(array: Array, nbytes: int) -> Array:
     """Return an array with the most bytes that it may decode or read ahead at once."""
-    return with_stored(array, lambda stored: stored._replace(memory=nbytes) if stored.memory else stored)
+    return with_stored(array, memory=nbytes) if stored_array(array).memory else array
 
 
 def within_budget(array: Array, context: Context) -> Array:

@@ -15,7 +15,7 @@ from mpired.engines import pool
 from mpired.engines.worker import be_quiet, ended_after, portable, results
 from mpired.errors import BufferFileError, WorkerError
 from mpired.files import calls
-from mpired.formats.array import Array, blocks, with_stored
+from mpired.formats.array import Array, blocks, stored_array, with_stored
 from mpired.formats.rank import Kept
 from mpired.formats.streamed import Values
 from mpired.sources.source import Source
@@ -73,13 +73,8 @@ class Decoder:
         """Return a buffer whose elements come from the worker, if a library decodes them."""
         if not buffer.isolated:
             return buffer
-
-        def by_worker(array: Array) -> Array:
-            decoded = cast("Decoded", array.reader)
-            opener = functools.partial(_Columns, self, decoded.opener)
-            return array._replace(reader=decoded._replace(opener=opener))
-
-        return with_stored(buffer, by_worker)
+        decoded = cast("Decoded", stored_array(buffer).reader)
+        return with_stored(buffer, reader=decoded._replace(opener=functools.partial(_Columns, self, decoded.opener)))
 
     def close(self) -> None:
         """End the worker."""

@@ -160,7 +160,7 @@ def _copy_objects(
 def _copy_file(
     model: Model, results: Sequence[_Result], old: h5py.File, file: h5py.File, left_out: Collection[object]
 ) -> None:
-    """Make what the old file has, but for the elements of results."""
+    """Make what the old file has, but for the elements of results, and attach the scales of dimensions again."""
     made = _copy_objects(model, {each.name: each for each in results}, old, file, left_out)
     models = {name: old[f"/{name}"] for name in made.values() if name}
     for each in results:
@@ -168,19 +168,16 @@ def _copy_file(
             _create(file, each)
             models[each.name] = each.like
     for name, like in models.items():
-        if isinstance(like, h5py.Dataset) and like.shape == file[f"/{name}"].shape:
-            _attach_scales(like, file[f"/{name}"], made)
-
-
-def _attach_scales(like: h5py.Dataset, made: h5py.Dataset, names: Mapping[tuple[int, int] | None, str]) -> None:
-    """Give the dimensions of a dataset the scales that those of its model have, by their names in the new file."""
-    dimensions = like.dims
-    if not h5a.exists(like.id, b"DIMENSION_LIST"):  # it may be like a scale and is none
-        dimensions = [{"": like}] if h5ds.is_scale(like.id) and not h5ds.is_scale(made.id) else []
-    for number, dimension in enumerate(dimensions):
-        for scale in dimension.values():
-            if name := names.get(address(scale.id)):
-                h5ds.attach_scale(made.id, made.file[f"/{name}"].id, number)
+        new = file[f"/{name}"]
+        if not isinstance(like, h5py.Dataset) or like.shape != new.shape:
+            continue
+        dimensions = like.dims
+        if not h5a.exists(like.id, b"DIMENSION_LIST"):  # it may be like a scale and is none
+            dimensions = [{"": like}] if h5ds.is_scale(like.id) and not h5ds.is_scale(new.id) else []
+        for number, dimension in enumerate(dimensions):
+            for scale in dimension.values():
+                if scale_name := made.get(address(scale.id)):
+                    h5ds.attach_scale(new.id, file[f"/{scale_name}"].id, number)
 
 
 def _create(file: h5py.File, result: _Result) -> None:
@@ -237,17 +234,6 @@ def _put(identifier: Any, name: str, value: np.ndarray | str, like: Any = h5t.C_
     else:
         tid, space, value = h5t.py_create(value.dtype), h5s.create_simple(value.shape), np.ascontiguousarray(value)
     h5a.create(identifier, name.encode(), tid, space).write(value, mtype=None if value.dtype.hasobject else tid)
-
-
-def _copy_root(model: Model, line: str, old: Any, to: Any) -> None:
-    """Copy the attributes of a file, with a line more in its history."""
-    for attribute in [*each_attribute(to)]:  # a copy of the file has them, but a new history not in its place
-        if not hierarchy.leads(attribute.get_type()):
-            h5a.delete(to, attribute.name)
-    has_text = h5a.exists(old, b"history") and isinstance(h5a.open(old, b"history").get_type(), h5t.TypeStringID)
-    before = conventions.text(hierarchy.attributes_of(old), "history")
-    history = f"{line}\n{before}" if before else line
-    _copy_attributes(each_attribute(old), to, {"history": history} if has_text or model.has_history else {})
 
 
 def _dimension_only(old: Any, to: Any, link: bytes) -> None:
@@ -314,7 +300,15 @@ def _created(model: Model, line: str, fd: int, *, early: bool) -> Iterator[list[
             file = stack.enter_context(_opened(target, fcpl))
             _copy_file(model, results, old, file, left_out)
         if old is not None:
-            _copy_root(model, line, old["/"].id, file["/"].id)
+            to, root = file["/"].id, old["/"].id
+            for attribute in [*each_attribute(to)]:  # a copy of the file has them, but a new history not in its place
+                if not hierarchy.leads(attribute.get_type()):
+                    h5a.delete(to, attribute.name)
+            types = [each.get_type() for each in each_attribute(root) if each.name == b"history"]
+            before = conventions.text(hierarchy.attributes_of(root), "history")
+            history = {"history": f"{line}\n{before}" if before else line}
+            is_text = any(isinstance(each, h5t.TypeStringID) for each in types)
+            _copy_attributes(each_attribute(root), to, history if is_text or model.has_history else {})
         for name, values in model.cells.values.items():
             file[name][...] = values
         for name, text in model.cells.methods.items():

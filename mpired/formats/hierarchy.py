@@ -171,7 +171,7 @@ class HdfFile(ArrayFile):
                 return ArrayHeader(name, None, (0,), label="no elements")
             own, reason = digest(tid.encode()).digest(), f"{name!r} has no elements"
             return ArrayHeader(name, None, None, label="no elements", reason=reason, digest=own, carried=True)
-        filters = _filters(dataset)
+        filters, plist = _filters(dataset), dataset.id.get_create_plist()
         if encoded := self._encoded(name, dataset, filters, is_carried=is_carried):
             return encoded
         plain, label, reason = _form(name, dataset)
@@ -187,15 +187,21 @@ class HdfFile(ArrayFile):
             header = conventions.header(name, shape, attributes, dtype, inputs, f"{name!r}")
             if header.packing is None and not found.outside:
                 header = header._replace(offset=self._offset(dataset, plain, nbytes))
-            has_fill = dataset.id.get_create_plist().fill_value_defined() != h5d.FILL_VALUE_UNDEFINED
+            has_fill = plist.fill_value_defined() != h5d.FILL_VALUE_UNDEFINED
             if header.unset is not None and not (has_fill and dataset.fillvalue == conventions.default_fill(dtype)):
                 header = header._replace(unset=None)
-            if inputs.window and _is_narrow(dataset):
+            scaled = plist.get_filter_by_id(h5z.FILTER_SCALEOFFSET)
+            is_cut = scaled is not None and tuple(scaled[1][:2]) != (h5z.SO_INT, 0)  # 0: as many as a chunk needs
+            if inputs.window and plain.kind in "iu" and (is_cut or not is_plain(dataset)):
                 reason = f"{name!r} has elements of fewer bits than {dtype_text(dtype)}, which new ones may not fit"
                 header = header._replace(dtype=None, label=dtype_text(dtype), reason=reason, way_out="")
         is_here = not (found.outside or dataset.is_virtual or dataset.external or leads(tid))
         header = header._replace(carried=is_carried, keeps=is_here)
-        header = header._replace(chunk=dataset.chunks or (), storage=_storage(dataset, filters))
+        storage = [f"chunks of {dataset.chunks}"] if dataset.chunks else []
+        storage += ["compact"] if plist.get_layout() == h5d.COMPACT else []
+        for code, text, values in filters:
+            storage.append(f"{text} {values[0]}" if code == h5z.FILTER_DEFLATE and values else text)
+        header = header._replace(chunk=dataset.chunks or (), storage=", ".join(storage))
         return self.with_digest(header, inputs.keep)
 
     def _encoded(
@@ -402,16 +408,6 @@ def _dtype(identifier: h5d.DatasetID) -> np.dtype:
     return found
 
 
-def _octets(dataset: h5py.Dataset) -> np.ndarray | None:
-    """Return elements that are bytes of no type, or of one that NumPy has not; None for others."""
-    dtype = _dtype(dataset.id)
-    if dtype.base.kind != "V" or dtype.base.names is not None:
-        return None
-    values = np.empty(dataset.shape, f"V{dataset.id.get_type().get_size()}")
-    dataset.id.read(h5s.ALL, h5s.ALL, values, dataset.id.get_type())
-    return values
-
-
 def is_plain(dataset: h5py.Dataset) -> bool:
     """Return whether NumPy has the type of an array, if that is a number, and not only a wider one."""
     tid = dataset.id.get_type()
@@ -435,25 +431,9 @@ def leads(tid: Any) -> bool:
     return isinstance(tid, h5t.TypeReferenceID)
 
 
-def _is_narrow(dataset: h5py.Dataset) -> bool:
-    """Return whether the elements of an array are stored in fewer bits than NumPy's have."""
-    scaled = dataset.id.get_create_plist().get_filter_by_id(h5z.FILTER_SCALEOFFSET)
-    is_cut = scaled is not None and tuple(scaled[1][:2]) != (h5z.SO_INT, 0)  # 0: as many as a chunk needs
-    return dataset.dtype.kind in "iu" and (is_cut or not is_plain(dataset))
-
-
 def _filters(dataset: h5py.Dataset) -> list[_Filter]:
     """Return the numbers, names and settings of the filters of an array."""
     plist = dataset.id.get_create_plist()
     found = [plist.get_filter(number) for number in range(plist.get_nfilters() if dataset.chunks else 0)]
     names = [_FILTERS.get(code) or text_of(name)[:40] or f"filter {code}" for code, _, _, name in found]
     return [(code, name, values) for (code, _, values, _), name in zip(found, names, strict=True)]
-
-
-def _storage(dataset: h5py.Dataset, filters: Sequence[_Filter]) -> str:
-    """Say how an array is stored."""
-    is_compact = dataset.id.get_create_plist().get_layout() == h5d.COMPACT
-    words = [f"chunks of {dataset.chunks}"] if dataset.chunks else ["compact"] if is_compact else []
-    for code, text, values in filters:
-        words.append(f"{text} {values[0]}" if code == h5z.FILTER_DEFLATE and values else text)
-    return ", ".join(words)

@@ -44,19 +44,6 @@ _64_BIT_OFFSET, _64_BIT_DATA = 2, 5
 _HISTORY = "history"
 
 
-class _Attribute(NamedTuple):
-    """The type of an attribute, and its bytes in the file."""
-
-    code: int
-    octets: bytes
-
-    @property
-    def value(self) -> Attribute:
-        if self.code == _CHAR:
-            return text_of(self.octets.split(b"\0")[0])
-        return np.frombuffer(self.octets, _FORMS[self.code])
-
-
 class _Dimension(NamedTuple):
     """A dimension; a length of 0 means that it is the number of records."""
 
@@ -66,11 +53,11 @@ class _Dimension(NamedTuple):
 
 @dataclass(frozen=True)
 class _Var:
-    """A variable of a header."""
+    """A variable of a header; its attributes are as in the file, a text as an array of characters."""
 
     name: str
     dims: tuple[_Dimension, ...]
-    attributes: Mapping[str, _Attribute]
+    attributes: Mapping[str, np.ndarray]
     code: int
     begin: int = 0
 
@@ -87,7 +74,7 @@ class _Var:
     @functools.cached_property
     def viewed(self) -> tuple[Attributes, np.dtype]:
         """The values of its attributes, and the form that an element is read in."""
-        return conventions.viewed({key: each.value for key, each in self.attributes.items()}, _FORMS[self.code])
+        return conventions.viewed(_values(self.attributes), _FORMS[self.code])
 
 
 @dataclass(frozen=True)
@@ -97,7 +84,7 @@ class _ClassicHeader:
     version: int
     nrecords: int
     dimensions: tuple[_Dimension, ...]
-    attributes: Mapping[str, _Attribute]
+    attributes: Mapping[str, np.ndarray]
     variables: Mapping[str, _Var]
 
     def shape(self, var: _Var) -> tuple[int, ...]:
@@ -116,6 +103,12 @@ class _ClassicHeader:
         stride, records = (self.stride, self.nrecords) if var.is_record else (var.piece, 1)
         form = var.viewed[1]
         return Pieces(var.begin, form, var.piece // form.itemsize, records, stride)
+
+
+def _values(attributes: Mapping[str, np.ndarray]) -> dict[str, Attribute]:
+    """Return attributes with a text in the place of an array of characters, up to the first NUL."""
+    values = {key: each.tobytes() if each.dtype == _FORMS[_CHAR] else each for key, each in attributes.items()}
+    return {key: text_of(each.split(b"\0")[0]) if isinstance(each, bytes) else each for key, each in values.items()}
 
 
 def _padded(nbytes: int) -> int:
@@ -158,11 +151,12 @@ class _Cursor:
             raise DamageError(f"there is no list {tag}")
         return range(count)
 
-    def attributes(self) -> dict[str, _Attribute]:
-        return {
-            text_of(self.octets()): _Attribute(code := self.number(4), self.octets(_FORMS[code].itemsize))
-            for _ in self.entries(_ATTRIBUTES)
-        }
+    def attributes(self) -> dict[str, np.ndarray]:
+        found = {}
+        for _ in self.entries(_ATTRIBUTES):
+            name, form = text_of(self.octets()), _FORMS[self.number(4)]
+            found[name] = np.frombuffer(self.octets(form.itemsize), form)
+        return found
 
     def variable(self, dimensions: Sequence[_Dimension]) -> _Var:
         name = text_of(self.octets())
@@ -216,7 +210,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     variables = [
         Variable(name, tuple(dim.name for dim in each.dims), each.viewed[0]) for name, each in header.variables.items()
     ]
-    group = Variable("", (), {name: each.value for name, each in header.attributes.items()})
+    group = Variable("", (), _values(header.attributes))
     carried = () if inputs.any_type else conventions.carried([*variables, group])
     found = [_array(header, each, inputs, is_carried=each.name in carried) for each in header.variables.values()]
     return arrays.inspect(source, inputs, found, Library(PiecesFile))
@@ -250,9 +244,9 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     new = {buffer.name or "value": _new(buffer, old, dimensions, model.cells.methods) for buffer in model.buffers}
     kept = set(model.kept.names if model.kept else ()) - new.keys()
     variables = {name: each for name, each in old.variables.items() if name in new or name in kept} | new
-    attributes = {key: each for key, each in old.attributes.items() if key != _HISTORY or each.code == _CHAR}
-    before = [attributes[_HISTORY].octets] if _HISTORY in attributes else []
-    attributes[_HISTORY] = _Attribute(_CHAR, b"\n".join([octets_of(model.context.history()), *before]))
+    before = old.attributes.get(_HISTORY, np.empty(0))
+    lines = [octets_of(model.context.history()), *([before.tobytes()] if before.dtype == _FORMS[_CHAR] else [])]
+    attributes = {**old.attributes, _HISTORY: np.frombuffer(b"\n".join(lines), _FORMS[_CHAR])}
     header = _placed(replace(old, dimensions=tuple(dimensions), attributes=attributes, variables=variables))
     lay = functools.partial(_lay, model, header, {name: old.pieces(name) for name in kept}, tuple(new))
 
@@ -306,9 +300,9 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], metho
     is_same = like.code == code or form == _FORMS[code]
     code, form = (like.code, form) if is_same else (code, _FORMS[code])
     own, left_out = conventions.of_result(*like.viewed, form, is_same=is_same, nullable=buffer.nullable)
-    made = {key: _Attribute(code, value.astype(_FORMS[code]).tobytes()) for key, value in own.items()}
+    made = {key: value.astype(_FORMS[code]) for key, value in own.items()}
     if text := methods.get(name):
-        made[conventions.METHODS] = _Attribute(_CHAR, octets_of(text))
+        made[conventions.METHODS] = np.frombuffer(octets_of(text), _FORMS[_CHAR])
     kept = {key: each for key, each in like.attributes.items() if key in own or key not in left_out}
     return replace(like, name=name, code=code, attributes=kept | made)
 
@@ -340,10 +334,10 @@ def _packed(header: _ClassicHeader) -> bytes:
     def entries(tag: int, parts: Sequence[bytes]) -> bytes:
         return number(tag if parts else 0, 4) + number(len(parts)) + b"".join(parts)
 
-    def attributes(found: Mapping[str, _Attribute]) -> bytes:
+    def attributes(found: Mapping[str, np.ndarray]) -> bytes:
         parts = [
-            text(octets_of(name)) + number(code, 4) + text(octets, _FORMS[code].itemsize)
-            for name, (code, octets) in found.items()
+            text(octets_of(name)) + number(_BY_FORM[value.dtype], 4) + text(value.tobytes(), value.itemsize)
+            for name, value in found.items()
         ]
         return entries(_ATTRIBUTES, parts)
 

@@ -8,7 +8,7 @@ named, and those with the suffix `.NAME`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpired import installed, interrupts
@@ -51,26 +51,24 @@ def named(name: str) -> Format | None:
     return row
 
 
-def _rows() -> list[Format]:
-    return [row for row in map(_loaded, names()) if isinstance(row, Format)]
-
-
 def by_suffix(path: str, suffix: str) -> Format | None:
     """Return the installed format that the suffix of a path means, None if it means none."""
-    found = [row for row in _rows() if suffix in row.suffixes]
-    if not found and suffix[1:] in _points() and isinstance(reason := _loaded(suffix[1:]), str):
+    found = _only(path, "by its suffix", lambda row: suffix in row.suffixes)
+    if found is None and suffix[1:] in _points() and isinstance(reason := _loaded(suffix[1:]), str):
         raise BufferFileError(path, f"{suffix[1:]}, by its suffix, {reason}")
-    return _only(path, "by its suffix", found)
+    return found
 
 
 def by_content(path: str, start: bytes) -> Format | None:
     """Return the installed format whose files begin as this one does, None if there is none."""
-    return _only(path, "by its first bytes", [row for row in _rows() if row.magic and start.startswith(row.magic)])
+    return _only(path, "by its first bytes", lambda row: bool(row.magic) and start.startswith(row.magic))
 
 
-def _only(path: str, how: str, found: Sequence[Format]) -> Format | None:
+def _only(path: str, how: str, test: Callable[[Format], bool]) -> Format | None:
+    """Return the only installed format for which a test holds, None if there is none."""
+    found = [row for row in map(_loaded, names()) if isinstance(row, Format) and test(row)]
     if len(found) > 1:
-        names = " and ".join(row.name for row in found)
+        texts = " and ".join(row.name for row in found)
         way_out = "say which with `format`, or with `to` for a result"
-        raise BufferFileError(path, f"is {names} {how}, which are installed formats; {way_out}")
+        raise BufferFileError(path, f"is {texts} {how}, which are installed formats; {way_out}")
     return found[0] if found else None

@@ -186,7 +186,14 @@ def prepare(model: Model) -> ArrayLayout:
     kept = model.kept.carried if isinstance(model.kept, KeptArrays) else ()
     new, sizes, stored = dict[str, dict[str, Any]](), dict[str, int](), list[np.dtype]()
     for buffer in model.buffers:
-        code, form = _type_of(buffer, old.get(buffer.own_name, {}).get("dtype", ""))
+        code = old.get(buffer.own_name, {}).get("dtype", "")
+        # A short type stays if its elements are as they were.
+        if code not in _SHORT or buffer.datatype.form != np.dtype(np.float32) or buffer.form is not None:
+            dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.datatype.form
+            code = _NAMES.get(dtype.newbyteorder("<"))
+        if code is None:
+            raise DatatypeError(buffer.datatype.label, "has no form in safetensors; use `to='npy'` or `to='npz'`")
+        form = _form(code)
         name = buffer.name or "value"
         new[name], sizes[name] = {"dtype": code, "shape": list(buffer.dimensions)}, buffer.count * form.itemsize
         stored.append(form)
@@ -202,17 +209,6 @@ def prepare(model: Model) -> ArrayLayout:
         end += sizes[name]
     metadata = {key: value for part in parts for key, value in part.metadata.items() if key != _NOTE}
     return ArrayLayout(functools.partial(_lay, new, metadata, model.note, names, kept), tuple(stored))
-
-
-def _type_of(buffer: Array, old: str) -> tuple[str, np.dtype]:
-    """Return the code and the form of a result: that of the file if its elements are as they were there."""
-    if old in _SHORT and buffer.datatype.form == np.dtype(np.float32) and buffer.form is None:
-        return old, _form(old)
-    dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.datatype.form
-    code = _NAMES.get(dtype.newbyteorder("<"))
-    if code is None:
-        raise DatatypeError(buffer.datatype.label, "has no form in safetensors; use `to='npy'` or `to='npz'`")
-    return code, _form(code)
 
 
 def _lay(

@@ -177,7 +177,15 @@ class Store(ArrayFile):
                 reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
                 label, reason = f"elements of unknown type ({reason})", f"array {name!r} cannot be opened ({reason})"
                 found[name] = ArrayHeader(name, None, None, label=label, reason=reason)
-        variables = [_variable(name, node) for name, node in nodes.items()]
+        variables = []
+        for name, node in nodes.items():
+            dims: Any = getattr(node.metadata, "dimension_names", None) or node.attrs.get(_DIMENSIONS)
+            if not (is_array := hasattr(node, "shape")):
+                dims = ()
+            elif not isinstance(dims, list | tuple):  # as xarray writes them
+                dims = ("",) * node.ndim
+            path = name if is_array else f"{name.lstrip(_ROOT)}/"
+            variables.append(Variable(path, tuple(each or "" for each in dims), node.metadata.attributes))
         carried = conventions.carried(variables)
         for variable, node in zip(variables, nodes.values(), strict=True):
             if hasattr(node, "shape"):
@@ -221,15 +229,6 @@ def _chunk_keys(array: Any, row: int) -> Iterator[str]:
         yield prefix + array.metadata.encode_chunk_key(tuple(map(int, place)))
 
 
-def _variable(name: str, node: Any) -> Variable:
-    """Return a group, or an array with the names of its dimensions as xarray writes them."""
-    if not hasattr(node, "shape"):
-        return Variable(f"{name.lstrip(_ROOT)}/", (), node.metadata.attributes)
-    dims = getattr(node.metadata, "dimension_names", None) or node.attrs.get(_DIMENSIONS)
-    dims = dims if isinstance(dims, list | tuple) else (None,) * node.ndim
-    return Variable(name, tuple(each or "" for each in dims), node.metadata.attributes)
-
-
 def _attributes(array: Any) -> Attributes:
     """Return the attributes of an array as netCDF has them."""
     return _as_numbers(array.metadata.attributes, array.fill_value, array.metadata.zarr_format)
@@ -239,7 +238,12 @@ def _as_numbers(attributes: Mapping[str, Any], fill: Any, version: int) -> Attri
     """Return attributes in JSON as netCDF has them."""
     found: dict[str, np.ndarray | str] = {}
     for name, value in attributes.items():
-        new = _decoded(value) if name in conventions.OF_THE_TYPE and isinstance(value, str) else value
+        new = value
+        if name in conventions.OF_THE_TYPE and isinstance(value, str):
+            # A number that JSON cannot hold, or that xarray writes in base64.
+            with contextlib.suppress(ValueError, struct.error):
+                is_word = value in {"NaN", "Infinity", "-Infinity"}
+                new = float(value) if is_word else _DOUBLE.unpack(standard_b64decode(value))[0]
         with contextlib.suppress(ValueError):  # lists of several depths
             plain = new if isinstance(new, str) else np.asarray(new).reshape(-1)
             if isinstance(plain, str) or plain.dtype.kind in "iuf":
@@ -249,16 +253,6 @@ def _as_numbers(attributes: Mapping[str, Any], fill: Any, version: int) -> Attri
         first, own = np.asarray(fill).reshape(-1), found.get(conventions.FILL)
         found[conventions.FILL] = np.append(first, own) if isinstance(own, np.ndarray) else first
     return found
-
-
-def _decoded(value: str) -> float | str:
-    """Return a number that JSON cannot hold, or that xarray writes in base64."""
-    if value in {"NaN", "Infinity", "-Infinity"}:
-        return float(value)
-    with contextlib.suppress(ValueError, struct.error):
-        number: float = _DOUBLE.unpack(standard_b64decode(value))[0]
-        return number
-    return value
 
 
 def _load_codecs(codecs: Iterable[Any]) -> None:
