@@ -219,7 +219,7 @@ class FlatReader:
         self.file = file or array.source.open()
         self.close = self.file.close
         self._itemsize = array.stored.itemsize
-        self._direct = same_layout(array.stored, array.datatype)
+        self._direct = array.stored == array.datatype.form or same_layout(array.stored, array.datatype)
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
         """Fill `block` with the elements from `start` on, in native byte order, and return which are valid."""

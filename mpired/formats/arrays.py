@@ -25,7 +25,7 @@ from mpired.files.names import digest as begun_digest
 from mpired.formats import rank
 from mpired.formats.array import Array
 from mpired.formats.convert import byte_order
-from mpired.formats.decoding import apart, look_apart
+from mpired.formats.decoding import apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import Missing, of_parts
 from mpired.formats.names import also, check_pair, picked
@@ -290,7 +290,8 @@ def inspect_by(library: Library, source: Source, inputs: InputOptions) -> RankFi
     if library.context is None:
         return inspect(source, inputs, _described(source, library, inputs), library)
     alone = library._replace(context=None), inputs._replace(context=NO_LIMITS)
-    return inspect(source, inputs, look_apart(library.context, _described, source, *alone), library)
+    found = apart(library.context, source.name, _described, source, *alone, inspects=True)
+    return inspect(source, inputs, found, library)
 
 
 def _described(source: Source, library: Library, inputs: InputOptions) -> list[ArrayHeader]:

@@ -29,7 +29,7 @@ from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
 from mpired.formats import streamed
 from mpired.formats.array import UNKNOWN_COUNT, Array, FlatReader, Reader
 from mpired.formats.arrow_arrays import DTYPES, column_of, has_arrays, is_plain, is_time, nullable_values, objects_of
-from mpired.formats.decoding import look_apart
+from mpired.formats.decoding import apart
 from mpired.formats.format import Encoder
 from mpired.formats.input_options import InputOptions
 from mpired.formats.local import TableFile
@@ -123,7 +123,7 @@ def count_of(kind: pa.DataType, *, leaves: bool) -> int:
 
 def asked(context: Context, source: Source, opener: Opener, question: Callable[[Any], Any]) -> Any:
     """Let a worker open a file, and return its answer to a question."""
-    return look_apart(context, _answer, source, opener, question)
+    return apart(context, source.name, _answer, source, opener, question, inspects=True)
 
 
 def _answer(source: Source, opener: Opener, question: Callable[[Any], Any]) -> Any:

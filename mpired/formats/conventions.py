@@ -197,7 +197,7 @@ def carried(variables: Sequence[Variable]) -> Collection[str]:
         attributes, last = each.attributes, each.name.rpartition("/")[2]
         by_end.setdefault(last, []).append(each)
         is_named = bool(last) and (last in each.dims or (last in _NAMES and any(each.dims)))
-        # A plain array may say of the direction that it measures that it is an axis; one with dimensions of names not.
+        # A plain array may say of the direction that it measures that it is an axis; not if names are dimensions.
         telling = (name for name in _TELLING.keys() & attributes.keys() if name != "axis" or all(each.dims))
         tells = any(_TELLING[name].fullmatch(text(attributes, name)) for name in telling)
         if is_named or tells or not attributes.keys().isdisjoint(_MARKS):

@@ -9,7 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from mpired.engines import pool
 from mpired.engines.worker import be_quiet, ended_after, portable, results
@@ -27,22 +27,26 @@ if TYPE_CHECKING:
 _BLOCK_NBYTES = 4 << 20
 _LOOK_SECONDS = 600  # of the processor: more than the header of any file takes, and in some damaged files no end
 _T = TypeVar("_T")
+_Task: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], int | None]  # a function, and its seconds of a processor
 
 
 class Decoder:
     """A worker that calls libraries, one after another; it starts when it is needed first, and the caller ends it."""
 
     def __init__(self) -> None:
-        self._tasks: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._tasks: deque[_Task] = deque()
         self.answers: Generator[Any, None, None] | None = None  # of a worker that has been started
         self.numbers = itertools.count()  # of streams of values
         self.left: list[int] = []  # the streams that are not needed any more
 
-    def do(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Return the result of a function, or raise its error; `name` is the file to blame if it ends the worker."""
+    def do(self, name: str, function: Callable[..., Any], *args: Any, inspects: bool = False) -> Any:
+        """Return the result of a function, or raise its error; `name` is the file to blame if it ends the worker.
+
+        The time of a function that only `inspects` a file is limited.
+        """
         if self.answers is None:
             self.answers = pool.run(_done, iter(self._tasks.popleft, None), 1, isolated=True)
-        self._tasks.append((function, args))
+        self._tasks.append((function, args, _LOOK_SECONDS if inspects else None))
         try:
             error, result = next(self.answers)
         except BaseException as end:
@@ -57,7 +61,7 @@ class Decoder:
 
     def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Generator[Any, None, None]:
         """Apply a function to items, one after another, and yield the results, or those that it yields, of each."""
-        self._tasks.append((_all_of, (function, items)))
+        self._tasks.append((_all_of, (function, items), None))
         is_done = False
         try:
             for is_result, result in cast("Generator[Any, None, None]", self.answers):
@@ -83,14 +87,15 @@ class Decoder:
             self.answers = None
 
 
-def _done(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
+def _done(task: _Task) -> Any:
     """Return the error of a function, which does not end the worker, and its result; or yield the results of `each`."""
-    function, args = task
+    function, args, seconds = task
     be_quiet()
     if function is _all_of:
         return _all_of(*args)
     try:
-        return None, function(*args)
+        with contextlib.nullcontext() if seconds is None else ended_after(seconds):
+            return None, function(*args)
     except Exception as error:  # noqa: BLE001 - raised in the process that asked
         return portable(error), None
 
@@ -112,20 +117,10 @@ def decode_worker(context: Context) -> Iterator[Context]:
         yield context._replace(worker=worker)
 
 
-def apart(context: Context, name: str, function: Callable[..., _T], *args: Any) -> _T:
+def apart(context: Context, name: str, function: Callable[..., _T], *args: Any, inspects: bool = False) -> _T:
     """Return the result of a function of a library, which a worker calls: a damaged file may end its process."""
     with decode_worker(context) as served:
-        return cast("_T", cast("Decoder", served.worker).do(name, function, *args))
-
-
-def look_apart(context: Context, function: Callable[..., _T], source: Source, *args: Any) -> _T:
-    """Let a worker inspect a file by a function of a library, like `apart`."""
-    return cast("_T", apart(context, source.name, _looked, function, source, *args))
-
-
-def _looked(function: Callable[..., Any], *args: Any) -> Any:
-    with ended_after(_LOOK_SECONDS):
-        return function(*args)
+        return cast("_T", cast("Decoder", served.worker).do(name, function, *args, inspects=inspects))
 
 
 class _Columns(NamedTuple):
