@@ -10,7 +10,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -277,44 +277,42 @@ def forms(model: Model) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | No
         return tuple(each.elements for each in results) if are_flat else None, tuple(each.missing for each in results)
 
 
-@contextmanager
-def _created(model: Model, line: str, fd: int, *, early: bool) -> Iterator[list[h5py.Dataset]]:
+def _created(stack: ExitStack, model: Model, line: str, fd: int, *, early: bool) -> list[h5py.Dataset]:
     """Make the file of results with all but their elements: a copy if nothing else changes, or object by object."""
-    with ExitStack() as stack:
-        old, results = _old(model, stack)
-        for each in results if early else ():  # room for elements that are written elsewhere
-            each.plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
-            each.plist.set_fill_time(h5d.FILL_TIME_NEVER)
-        target = stack.enter_context(_Target(fd, "r+b", closefd=False))
-        left_out = set() if old is None else _left_out(model, old)
-        if early and old is not None and not left_out and _copy_around(model, old, results, fd):
-            file = stack.enter_context(_opened(target))
-        elif old is None:
-            fcpl = h5p.create(h5p.FILE_CREATE)
-            fcpl.set_obj_track_times(False)
-            file = stack.enter_context(_opened(target, fcpl, h5f.LIBVER_EARLIEST))
-            for each in results:
-                _create(file, each)
-        else:
-            fcpl = _ordered_as(old["/"].id.get_create_plist(), old.id.get_create_plist())
-            file = stack.enter_context(_opened(target, fcpl))
-            _copy_file(model, results, old, file, left_out)
-        if old is not None:
-            to, root = file["/"].id, old["/"].id
-            for attribute in [*each_attribute(to)]:  # a copy of the file has them, but a new history not in its place
-                if not hierarchy.leads(attribute.get_type()):
-                    h5a.delete(to, attribute.name)
-            types = [each.get_type() for each in each_attribute(root) if each.name == b"history"]
-            before = conventions.text(hierarchy.attributes_of(root), "history")
-            history = {"history": f"{line}\n{before}" if before else line}
-            is_text = any(isinstance(each, h5t.TypeStringID) for each in types)
-            _copy_attributes(each_attribute(root), to, history if is_text or model.has_history else {})
-        for name, values in model.cells.values.items():
-            file[name][...] = values
-        for name, text in model.cells.methods.items():
-            file[name].attrs.pop(conventions.METHODS, None)
-            _put(file[name].id, conventions.METHODS, text)
-        yield [file[each.name] for each in results]
+    old, results = _old(model, stack)
+    for each in results if early else ():  # room for elements that are written elsewhere
+        each.plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+        each.plist.set_fill_time(h5d.FILL_TIME_NEVER)
+    target = stack.enter_context(_Target(fd, "r+b", closefd=False))
+    left_out = set() if old is None else _left_out(model, old)
+    if early and old is not None and not left_out and _copy_around(model, old, results, fd):
+        file = stack.enter_context(_opened(target))
+    elif old is None:
+        fcpl = h5p.create(h5p.FILE_CREATE)
+        fcpl.set_obj_track_times(False)
+        file = stack.enter_context(_opened(target, fcpl, h5f.LIBVER_EARLIEST))
+        for each in results:
+            _create(file, each)
+    else:
+        fcpl = _ordered_as(old["/"].id.get_create_plist(), old.id.get_create_plist())
+        file = stack.enter_context(_opened(target, fcpl))
+        _copy_file(model, results, old, file, left_out)
+    if old is not None:
+        to, root = file["/"].id, old["/"].id
+        for attribute in [*each_attribute(to)]:  # a copy of the file has them, but a new history not in its place
+            if not hierarchy.leads(attribute.get_type()):
+                h5a.delete(to, attribute.name)
+        types = [each.get_type() for each in each_attribute(root) if each.name == b"history"]
+        before = conventions.text(hierarchy.attributes_of(root), "history")
+        history = {"history": f"{line}\n{before}" if before else line}
+        is_text = any(isinstance(each, h5t.TypeStringID) for each in types)
+        _copy_attributes(each_attribute(root), to, history if is_text or model.has_history else {})
+    for name, values in model.cells.values.items():
+        file[name][...] = values
+    for name, text in model.cells.methods.items():
+        file[name].attrs.pop(conventions.METHODS, None)
+        _put(file[name].id, conventions.METHODS, text)
+    return [file[each.name] for each in results]
 
 
 def _left_out(model: Model, old: h5py.File) -> set[object]:
@@ -390,7 +388,8 @@ def _opened(target: Any, fcpl: Any = None, low: int = h5f.LIBVER_V18) -> h5py.Fi
 
 def write(model: Model, line: str, jobs: int, results: Sequence[Array] | None, fd: int) -> list[int]:
     """Write a file of results, without their elements if these are None, and return where they begin."""
-    with _created(model, line, fd, early=results is None) as datasets:
+    with ExitStack() as stack:
+        datasets = _created(stack, model, line, fd, early=results is None)
         for dataset, result in zip(datasets, results or (), strict=results is not None):
             _fill(dataset, result, jobs)
         return [each.id.get_offset() or 0 for each in datasets]

@@ -28,6 +28,7 @@ from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout, encoded
 from mpired.formats.local import DamageError, SourceFile
 from mpired.formats.rank import Model, RankFile
+from mpired.sources.local import peek
 from mpired.sources.source import OpenSource, Source
 
 _MAX_HEADER = 256 << 20
@@ -198,8 +199,7 @@ def _read_header(source: Source) -> _ClassicHeader:
 
 
 def _is_hdf5(source: Source) -> bool:
-    with closing(source.open()) as file, calls.errors_name(source.name):
-        return file.read(3, 0) != b"CDF" and source.nbytes > 0
+    return source.nbytes > 0 and peek(source, 3) != b"CDF"
 
 
 def inspect(source: Source, inputs: InputOptions) -> RankFile:

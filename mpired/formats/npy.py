@@ -11,14 +11,14 @@ import math
 import re
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
 from mpired.datatypes import TIMES, as_numbers, from_dtype, value_type
 from mpired.datatypes.times import is_of_numpy, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
-from mpired.formats.array import UNKNOWN_COUNT, Array
+from mpired.formats.array import NOWHERE, UNKNOWN_COUNT, Array
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import FlatLayout
 from mpired.formats.rank import NO_DATATYPE, Model, RankFile, SkippedArray, declared, dtype_text
@@ -53,7 +53,7 @@ class _Known(NamedTuple):
     head: bytes
     nbytes: int  # of the source: the meaning depends on it, and on the options
     declared: tuple[object, ...]
-    buffer_of: Callable[[Source], Array]
+    array: Array  # but for its source
 
 
 _last: _Known | None = None
@@ -65,7 +65,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     known, declarations = _last, (inputs.datatype, inputs.type_order, inputs.named, inputs.any_type)
     is_alike = known is not None and known.nbytes == source.nbytes and known.declared == declarations
     if known and is_alike and not source.is_forward and peek(source, len(known.head)) == known.head:
-        return RankFile(source, (known.buffer_of(source),), format=_NAME)
+        return RankFile(source, (known.array._replace(source=source),), format=_NAME)
     header = header_in(source.name, functools.partial(peek, source))
     dtype, shape = header.dtype, header.shape
     # The end of a stream shows when it is read.
@@ -80,13 +80,10 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     else:
         datatype, stored = declared(source, inputs, dtype, "holds"), as_numbers(dtype)
     order = header.fortran_order and len(shape) > 1  # with one dimension both orders are the same
-    array: dict[str, Any] = {"stored": stored, "shape": shape, "fortran_order": order, "to_end": True}
-    buffer_of: Callable[[Source], Array] = functools.partial(
-        Array, datatype=datatype, count=math.prod(shape), offset=len(header.head), **array
-    )
+    array = Array(source, datatype, math.prod(shape), stored, len(header.head), shape, order, to_end=True)
     if not source.is_forward:
-        _last = _Known(dtype, header.head, source.nbytes, declarations, buffer_of)
-    return RankFile(source, (buffer_of(source),), format=_NAME)
+        _last = _Known(dtype, header.head, source.nbytes, declarations, array._replace(source=NOWHERE))
+    return RankFile(source, (array,), format=_NAME)
 
 
 def check_datatype(subject: str, dtype: np.dtype) -> None:
