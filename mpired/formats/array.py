@@ -231,8 +231,15 @@ class FlatReader:
         except OSError as error:
             error.filename = array.source.name
             raise
-        if got < len(octets):
-            self._check_short(start * self._itemsize + got, len(octets) - got)
+        if (lacking := len(octets) - got) > 0:
+            tail, nbytes = array.datatype.tail, start * self._itemsize + got
+            if array.source.is_forward and lacking > tail:
+                count, rest = divmod(nbytes, self._itemsize)
+                is_uneven = array.shape is None and rest > tail
+                raise self._uneven(nbytes) if is_uneven else array.miscounted(f"count {count}")
+            # A raw file may end with the last element's last component, before its padding (MPI-4.1, 5.1.6).
+            if self._itemsize != array.datatype.extent or lacking > tail:
+                raise array.source.changed()
             octets[got:] = 0
         if not self._direct:
             convert(stored, block, array.source.name, start)
@@ -244,17 +251,6 @@ class FlatReader:
         with calls.errors_name(array.source.name):
             self.file.read_into(valid.view(np.uint8).data, array.validity + start)
         return valid
-
-    def _check_short(self, nbytes: int, lacking: int) -> None:
-        """Raise an error unless bytes that are lacking behind `nbytes` of elements are padding."""
-        array, tail = self._array, self._array.datatype.tail
-        if array.source.is_forward and lacking > tail:
-            count, rest = divmod(nbytes, self._itemsize)
-            is_uneven = array.shape is None and rest > tail
-            raise self._uneven(nbytes) if is_uneven else array.miscounted(f"count {count}")
-        # A raw file may end with the last element's last component, before its padding (MPI-4.1, 5.1.6).
-        if self._itemsize != array.datatype.extent or lacking > tail:
-            raise array.source.changed()
 
     def available(self, start: int, count: int) -> int:
         """Return how many of some elements there are before the end of a source that is read forward."""

@@ -100,19 +100,15 @@ class Records:
 def gather(file: OpenSource, source: Source, run: Run, packed: np.ndarray) -> None:
     """Read the bytes of a run, which is no larger than `transfer.cut` makes them, to `packed`."""
     with calls.errors_name(source.name):
-        if transfer.is_dense(run):
-            _read(file, source, packed, transfer.reach(run)[0])
-            return
-        for window in transfer.windows(run):
+        is_dense = transfer.is_dense(run)
+        if is_dense and file.read_into(packed.data, transfer.reach(run)[0]) < len(packed):
+            raise source.changed()
+        for window in () if is_dense else transfer.windows(run):
             room = np.empty((len(window.starts), window.nbytes), np.uint8)
-            for start, stretch in zip(window.starts, room, strict=True):
-                _read(file, source, stretch, start)
+            stretches = zip(window.starts, room, strict=True)
+            if any(file.read_into(each.data, start) < len(each) for start, each in stretches):
+                raise source.changed()
             window.gather(room, packed)
-
-
-def _read(file: OpenSource, source: Source, octets: np.ndarray, start: int) -> None:
-    if file.read_into(octets.data, start) < len(octets):
-        raise source.changed()
 
 
 def scatter(fd: int, run: Run, packed: np.ndarray) -> None:

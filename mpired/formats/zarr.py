@@ -350,7 +350,7 @@ def _create(documents: _Buffers, buffer: Array, store: Store | None) -> tuple[st
         if array.shape != shape:
             array.resize(shape)
     else:
-        like = _plain(shape, stored, version) if old is None else _layout(old, stored)
+        like = _layout(old, shape, stored, version)
         settings = {"zarr_format": version, "attributes": attributes, "fill_value": fill, **like}
         _library().create_array(documents.store, name=path or None, shape=shape, dtype=stored, **settings)
     return path, conventions.missing(values, dtype)
@@ -389,21 +389,18 @@ def _write(plan: _ZarrPlan, results: Sequence[Array], fd: int) -> None:
             _write_chunks(archive, plan.documents, path, result)
 
 
-def _plain(shape: tuple[int, ...], dtype: np.dtype, version: int) -> dict[str, Any]:
-    """Return the layout of an array that has no model."""
-    chunk = [max(1, each) for each in shape]
-    for number in range(len(chunk)):
-        rest = math.prod(chunk[number + 1 :]) * dtype.itemsize
-        chunk[number] = max(1, min(chunk[number], _CHUNK_NBYTES // rest))
-    zstd = {"id": "zstd", "level": 0} if version == 2 else {"name": "zstd", "configuration": {"level": 0}}  # noqa: PLR2004
-    return {"chunks": tuple(chunk), "compressors": zstd}
-
-
-def _layout(old: Any, dtype: np.dtype) -> dict[str, Any]:
-    """Return the layout of an array as that of another one, for elements of another type."""
+def _layout(old: Any, shape: tuple[int, ...], dtype: np.dtype, version: int) -> dict[str, Any]:
+    """Return the layout of an array as that of another one, for elements of another type, or without a model."""
+    if old is None:
+        chunk = [max(1, each) for each in shape]
+        for number in range(len(chunk)):
+            rest = math.prod(chunk[number + 1 :]) * dtype.itemsize
+            chunk[number] = max(1, min(chunk[number], _CHUNK_NBYTES // rest))
+        zstd = {"id": "zstd", "level": 0} if version == 2 else {"name": "zstd", "configuration": {"level": 0}}  # noqa: PLR2004
+        return {"chunks": tuple(chunk), "compressors": zstd}
     filters = [each for each in old.filters if type(each).__name__.lower() not in _OF_TYPE]
     found = {"chunks": old.chunks, "shards": old.shards, "filters": filters or None}
-    if old.metadata.zarr_format == 2:  # noqa: PLR2004 - the first of two versions
+    if version == 2:  # noqa: PLR2004 - the first of two versions
         keys = {"name": "v2", "separator": old.metadata.dimension_separator}
         return {**found, "compressors": old.compressors or None, "chunk_key_encoding": keys, "order": old.order}
     sized = []
