@@ -8,6 +8,7 @@ first rank's file into the result, and must be equal in all ranks.
 from __future__ import annotations
 
 import fnmatch
+import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ from mpired.formats.rank import Kept, RankFile, SkippedArray
 from mpired.formats.streamed import (
     DECODED_NBYTES,
     ColumnFile,
-    Decoded,
+    ColumnReader,
     Values,
     errors_of,
     form_of,
@@ -393,7 +394,7 @@ def _buffer(
 def _decoded(array: Array, library: Library | None, leaves: Sequence[ArrayLeaf], grain: int) -> Array:
     """Return a buffer that a library decodes."""
     assert library is not None  # noqa: S101 - an array that is not flat
-    reader = Decoded(library.opener, tuple(leaves), library.errors)
+    reader = functools.partial(ColumnReader, opener=library.opener, leaves=tuple(leaves), errors=library.errors)
     return array._replace(isolated=True, memory=DECODED_NBYTES, reader=reader, grain=grain)
 
 

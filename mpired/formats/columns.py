@@ -36,7 +36,7 @@ from mpired.formats.local import TableFile
 from mpired.formats.missing import NullsError
 from mpired.formats.names import check_pair, listed, missing, picked
 from mpired.formats.rank import Model, RankFile, SkippedArray, declared
-from mpired.formats.streamed import ColumnFile, Decoded, Values, form_of
+from mpired.formats.streamed import ColumnFile, ColumnReader, Values, form_of
 from mpired.progress import track
 from mpired.sources.source import Source
 
@@ -193,10 +193,10 @@ class TableHeader:
             leaves = [Leaf(columns[0], number, self.rows) for number in range(len(fields))]
         metadata = self.schema.field(columns[0]).metadata or {}  # as files of other programs name a unit
         nulls = [self.nulls[self.schema.get_field_index(each)] for each in columns]
+        reader = functools.partial(ColumnReader, opener=self.opener, leaves=leaves, errors=(pa.ArrowException,))
         return Array(
-            self.source, datatype, self.nrows, form_of(datatype, fields),
-            name=",".join(columns), parts=columns, reader=Decoded(self.opener, tuple(leaves), (pa.ArrowException,)),
-            isolated=True, memory=_DECODED_NBYTES, fixed_order=True,
+            self.source, datatype, self.nrows, form_of(datatype, fields), name=",".join(columns), parts=columns,
+            reader=reader, isolated=True, memory=_DECODED_NBYTES, fixed_order=True,
             grain=max((1, *self.rows)),  # of a row group only the whole is decoded
             unit=metadata.get(b"units", metadata.get(b"unit", b"")).decode(errors="replace"),
             nulls=None if None in nulls and not any(nulls) else sum(each or 0 for each in nulls), nullable=nullable,

@@ -15,14 +15,13 @@ from mpired.engines import pool
 from mpired.engines.worker import be_quiet, ended_after, portable, results
 from mpired.errors import BufferFileError, WorkerError
 from mpired.files import calls
-from mpired.formats.array import Array, blocks, stored_array, with_stored
+from mpired.formats.array import Array, Reader, blocks, stored_array, with_stored
 from mpired.formats.rank import Kept
 from mpired.formats.streamed import Values
 from mpired.sources.source import Source
 
 if TYPE_CHECKING:
     from mpired.context import Context
-    from mpired.formats.streamed import Decoded
 
 _BLOCK_NBYTES = 4 << 20
 _LOOK_SECONDS = 600  # of the processor: more than the header of any file takes, and in some damaged files no end
@@ -77,8 +76,9 @@ class Decoder:
         """Return a buffer whose elements come from the worker, if a library decodes them."""
         if not buffer.isolated:
             return buffer
-        decoded = cast("Decoded", stored_array(buffer).reader)
-        return with_stored(buffer, reader=decoded._replace(opener=functools.partial(_Columns, self, decoded.opener)))
+        reader = cast("functools.partial[Reader]", stored_array(buffer).reader)
+        opener = functools.partial(_Columns, self, reader.keywords["opener"])
+        return with_stored(buffer, reader=functools.partial(reader, opener=opener))
 
     def close(self) -> None:
         """End the worker."""

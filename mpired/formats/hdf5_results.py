@@ -336,7 +336,7 @@ def _copy_around(model: Model, old: h5py.File, results: Sequence[_Result], fd: i
     for each in results:
         if each.like is None or each.left_out or address(each.like.id)[0] != address(old.id)[0]:
             return False
-        if (start := hierarchy.offset_of(each.like)) is None:
+        if (start := each.like.id.get_offset()) is None:
             return False
         places.append((start, start + each.like.id.get_storage_size()))
     with closing(model.source.open()) as file:

@@ -225,7 +225,7 @@ class HdfFile(ArrayFile):
 
     def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
         """Return where the elements of an array of the file lie, in one piece as NumPy has them; else None."""
-        offset = offset_of(dataset) if nbytes else None
+        offset: int | None = dataset.id.get_offset() if nbytes else None  # None unless they are in one piece
         if offset is None or not dataset.id.get_type().equal(h5t.py_create(dtype, logical=True)):
             return None
         if offset + nbytes > self._source.nbytes:
@@ -413,13 +413,6 @@ def is_plain(dataset: h5py.Dataset) -> bool:
     tid = dataset.id.get_type()
     is_number = isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID)
     return not is_number or bool(tid.equal(h5t.py_create(dataset.dtype, logical=True)))
-
-
-def offset_of(dataset: h5py.Dataset) -> int | None:
-    """Return the offset of the elements of an array that is in the file in one piece; None for other arrays."""
-    is_one = dataset.id.get_create_plist().get_layout() == h5d.CONTIGUOUS and not dataset.external
-    offset: int | None = dataset.id.get_offset() if is_one else None
-    return offset
 
 
 def leads(tid: Any) -> bool:

@@ -10,7 +10,7 @@ import functools
 import re
 import resource
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -116,19 +116,6 @@ class ColumnFile:
         self._bytes.close()
 
 
-class Decoded(NamedTuple):
-    """The reader of an array that a library decodes."""
-
-    opener: Callable[[Source, int], Any]  # opens the file as `ColumnFile` does
-    leaves: tuple[Any, ...]  # the plain columns that the array consists of, as the format knows them
-    # what the library raises, besides the usual exceptions, for a damaged file
-    errors: tuple[type[Exception], ...] = ()
-
-    def __call__(self, array: Array) -> ColumnReader:
-        """Open an array."""
-        return ColumnReader(array, self)
-
-
 def form_of(datatype: Datatype, fields: Sequence[str]) -> np.dtype:
     """Return the native form of elements, that of structures with the names that the file has."""
     names = datatype.form.names
@@ -138,14 +125,24 @@ def form_of(datatype: Datatype, fields: Sequence[str]) -> np.dtype:
 
 
 class ColumnReader:
-    """Reads element ranges of a decoded array; cheapest in ascending order. The caller closes it."""
+    """Reads element ranges of an array that a library decodes; cheapest in ascending order. The caller closes it.
 
-    def __init__(self, array: Array, decoded: Decoded) -> None:
-        self._array, self._errors = array, decoded.errors
-        with errors_of(array.source.name, self._errors):
-            self._file = decoded.opener(array.source, array.memory)
+    The opener opens the file as `ColumnFile` does. Leaves are the plain columns that the array consists of, as the
+    format knows them. Errors are those that the library raises for a damaged file, besides the usual exceptions.
+    """
+
+    def __init__(
+        self,
+        array: Array,
+        opener: Callable[[Source, int], Any],
+        leaves: Sequence[Any],
+        errors: tuple[type[Exception], ...] = (),
+    ) -> None:
+        self._array, self._errors = array, errors
+        with errors_of(array.source.name, errors):
+            self._file = opener(array.source, array.memory)
         may_lack = array.nullable and array.nulls != 0
-        self._streams = [Stream(self._file, leaf, nullable=may_lack) for leaf in decoded.leaves]
+        self._streams = [Stream(self._file, leaf, nullable=may_lack) for leaf in leaves]
         names = array.datatype.form.names
         # The leaves are in the order of the file.
         self._names = [name for _, name in counterparts(array.stored.names or (), names)] if names else []
