@@ -317,16 +317,10 @@ def _created(stack: ExitStack, model: Model, line: str, fd: int, *, early: bool)
 
 def _left_out(model: Model, old: h5py.File) -> set[object]:
     """Return the names and addresses of the datasets of a file that results have not."""
-    wanted = {
-        *(model.kept.names if model.kept else ()),
-        *(each.name for each in model.buffers if each.name == each.origin),
-    }
-    found: set[object] = set()
-    for each in hierarchy.walk(old["/"].id):
-        is_array = each.outside or each.dataset is not None
-        if is_array and each.name not in wanted and not hierarchy.is_dimension_only(each.attributes):
-            found |= {each.name, each.address}
-    return found
+    wanted = {each.name for each in model.buffers if each.name == each.origin}
+    wanted |= {*model.kept.names} if model.kept else set()
+    absent = (each for each in hierarchy.walk(old["/"].id) if each.is_array and each.name not in wanted)
+    return {key for each in absent for key in (each.name, each.address)}
 
 
 def _copy_around(model: Model, old: h5py.File, results: Sequence[_Result], fd: int) -> bool:

@@ -23,7 +23,7 @@ from mpired.errors import BufferFileError, DatatypeError, MpiredError, installat
 from mpired.files.names import digest
 from mpired.formats import conventions
 from mpired.formats.arrays import ArrayFile, ArrayHeader, ArrayLeaf
-from mpired.formats.conventions import Attribute, Attributes, Variable, octets_of, text_of
+from mpired.formats.conventions import Attribute, Variable, octets_of, text_of
 from mpired.formats.hdf5 import ERRORS
 from mpired.formats.input_options import InputOptions
 from mpired.formats.local import SourceFile
@@ -124,11 +124,7 @@ class HdfFile(ArrayFile):
         """Describe all arrays, those too that the library does not know."""
         found = list(walk(self.file["/"].id))
         scales = {each.address: each.name for each in found if each.dataset is not None}
-        arrays = [
-            each
-            for each in found
-            if each.outside or (each.dataset is not None and not is_dimension_only(each.attributes))
-        ]
+        arrays = [each for each in found if each.is_array]
         dims = {each.name: _dims(each, scales) for each in arrays}
         variables = [Variable("", (), attributes_of(self.file.id))]
         groups = (each for each in found if isinstance(each.object, h5g.GroupID))
@@ -254,6 +250,13 @@ class Found(NamedTuple):
     outside: str = ""  # where it leads if that is in another file
     soft: bytes = b""  # the path of a soft link
 
+    @property
+    def is_array(self) -> bool:
+        """Whether it is an array, in this file or another one, and not only a dimension of netCDF without values."""
+        is_scale = self.attributes.get("CLASS") == "DIMENSION_SCALE"
+        is_empty = is_scale and DIMENSION_ONLY in str(self.attributes.get("NAME"))
+        return bool(self.outside) or (self.dataset is not None and not is_empty)
+
 
 def walk(group: h5g.GroupID, prefix: str = "", seen: set[tuple[int, int]] | None = None) -> Iterator[Found]:
     """Yield all objects in a group, each once, by the first of its names, and the other links."""
@@ -316,11 +319,6 @@ def each_attribute(identifier: Any) -> Iterator[Any]:
         h5a.iterate(identifier, names.append)
     for name in names:  # to open one by its number takes as long as to sort all
         yield h5a.open(identifier, name)
-
-
-def is_dimension_only(attributes: Attributes) -> bool:
-    """Return whether a dataset is, by its attributes, a dimension of netCDF without values."""
-    return attributes.get("CLASS") == "DIMENSION_SCALE" and DIMENSION_ONLY in str(attributes.get("NAME"))
 
 
 def _dims(found: Found, scales: Mapping[Any, str]) -> tuple[str, ...]:
