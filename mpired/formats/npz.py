@@ -144,13 +144,13 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
             old = archive.members()
     method = zipfile.ZIP_DEFLATED if any(each.start is None for each in old.values()) else zipfile.ZIP_STORED
     kept = [old[name].info for name in (model.kept.names if model.kept else ())]
-    new = [_NewNpz(_info(each.filename, method, each.file_size)) for each in kept]
+    new = [_NewNpz(new_member(each.filename, method, each.file_size)) for each in kept]
     for number, buffer in enumerate(model.buffers):
         dtype = old[buffer.own_name].header.dtype if buffer.own_name in old else None
         is_same = dtype is not None and agrees(buffer.datatype, dtype)
         stored, head = npy.laid_out(buffer, dtype if is_same else None)
         name = (buffer.name or f"arr_{number}") + _SUFFIX
-        new.append(_NewNpz(_info(name, method, len(head) + buffer.count * stored.itemsize), head, stored))
+        new.append(_NewNpz(new_member(name, method, len(head) + buffer.count * stored.itemsize), head, stored))
     if method == zipfile.ZIP_DEFLATED and model.source is not None:
         return functools.partial(_write, new, model.source)
     for member, after in itertools.pairwise(new):
@@ -159,10 +159,10 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
     return ArrayLayout(functools.partial(_lay, new, model.source), forms, functools.partial(_finish, new))
 
 
-def _info(name: str, method: int, nbytes: int = 0) -> zipfile.ZipInfo:
-    """Return a member that is the same whenever it is written."""
+def new_member(name: str, method: int = zipfile.ZIP_STORED, nbytes: int = 0, mode: int = 0o600) -> zipfile.ZipInfo:
+    """Return a member of a zip archive that is the same whenever it is written."""
     info = zipfile.ZipInfo(name)  # with the first time that archives can tell
-    info.compress_type, info.external_attr = method, 0o600 << 16
+    info.compress_type, info.external_attr = method, mode << 16
     info.header_offset, info.file_size, info.compress_size, info.CRC = 0, nbytes, nbytes, 0
     return info
 
@@ -216,6 +216,6 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     new = []
     for name, (info, header, _) in members.items():
         is_new = name in results
-        made = _info(info.filename, info.compress_type)
+        made = new_member(info.filename, info.compress_type)
         new.append(_NewNpz(made, header.head, as_numbers(header.dtype)) if is_new else _NewNpz(made))
     _write(new, source, [results[name] for name in members if name in results], fd)

@@ -142,7 +142,7 @@ class ColumnReader:
         with errors_of(array.source.name, errors):
             self._file = opener(array.source, array.memory)
         may_lack = array.nullable and array.nulls != 0
-        self._streams = [Stream(self._file, leaf, nullable=may_lack) for leaf in leaves]
+        self._streams = [Stream(array.source, self._file, leaf, nullable=may_lack) for leaf in leaves]
         names = array.datatype.form.names
         # The leaves are in the order of the file.
         self._names = [name for _, name in counterparts(array.stored.names or (), names)] if names else []
@@ -156,10 +156,7 @@ class ColumnReader:
         with errors_of(array.source.name, self._errors):
             try:
                 for stream, part in zip(self._streams, parts, strict=True):
-                    done, mine = stream.fill(start, part)
-                    if done < len(part):
-                        raise array.source.changed()
-                    if mine is not None:
+                    if (mine := stream.fill(start, part)) is not None:
                         valid = mine if valid is None else valid & mine
             except NullsError as found:
                 if array.nullable:
@@ -178,23 +175,23 @@ class ColumnReader:
 class Stream:
     """The values of a leaf, one after another."""
 
-    def __init__(self, file: Any, leaf: Any, *, nullable: bool) -> None:
+    def __init__(self, source: Source, file: Any, leaf: Any, *, nullable: bool) -> None:
+        self._source = source
         self._arrays_from = functools.partial(file.arrays, leaf, nullable=nullable)
         self._at = -1
         self._arrays: Iterator[Values] = iter(())
         self._rest: Values = np.empty(0, np.uint8), None
 
-    def fill(self, start: int, part: np.ndarray) -> tuple[int, np.ndarray | None]:
-        """Fill an array from `start` on; return how many values there were before the end, and which are valid."""
+    def fill(self, start: int, part: np.ndarray) -> np.ndarray | None:
+        """Fill an array with the values from `start` on, and return which are valid; None if all are."""
         if start != self._at:
             self.close()
             self._arrays = self._arrays_from(start)
         done, mask = 0, None
         while done < len(part):
             if not len(self._rest[0]):
-                found = next(self._arrays, None)
-                if found is None:
-                    break
+                if (found := next(self._arrays, None)) is None:
+                    raise self._source.changed()
                 self._rest = found
             values, valid = self._rest
             count = min(len(part) - done, len(values))
@@ -206,7 +203,7 @@ class Stream:
             self._rest = values[count:], valid
             done += count
         self._at = start + done
-        return done, mask
+        return mask
 
     def close(self) -> None:
         """Forget the decoded values."""

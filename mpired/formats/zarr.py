@@ -34,6 +34,7 @@ from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import MarkingLayout, encoded
 from mpired.formats.local import SourceFile
 from mpired.formats.missing import Missing
+from mpired.formats.npz import new_member
 from mpired.formats.rank import Cells, Model, RankFile, dtype_text
 from mpired.formats.streamed import errors_of, too_large
 from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
@@ -47,6 +48,7 @@ _DIMENSIONS = "_ARRAY_DIMENSIONS"
 _DOUBLE = struct.Struct("<d")
 _BLOSC_NBYTES = 16  # of a header, whose last four bytes are the length of the chunk
 _CHUNK_NBYTES = 4 << 20
+_MODE = 0o644  # of the members of a result
 _FAILURES = (Exception,)  # of the library
 _PLACES = (*conventions.PLACES, _DIMENSIONS)
 _PACKING = (conventions.SCALE, conventions.OFFSET, conventions.UNSIGNED)
@@ -379,12 +381,12 @@ def _write(plan: _ZarrPlan, results: Sequence[Array], fd: int) -> None:
     """Write a store."""
     with _opened(plan.source) as old, os.fdopen(os.dup(fd), "w+b") as to, zipfile.ZipFile(to, "w") as archive:
         for key, content in plan.documents.items():
-            archive.writestr(_info(key), content)
+            archive.writestr(new_member(key, mode=_MODE), content)
         if old is not None:
             carried = [key for key in old.names if any(_is_chunk(key, path) for path in plan.kept)]
             old.expect(carried)
             for key in carried:
-                archive.writestr(_info(key), old[key])
+                archive.writestr(new_member(key, mode=_MODE), old[key])
         for path, result in zip(plan.new, results, strict=True):
             _write_chunks(archive, plan.documents, path, result)
 
@@ -430,14 +432,7 @@ def _write_chunks(archive: zipfile.ZipFile, documents: Mapping[str, bytes], path
         where = slice(row, row + len(block) // width) if array.shape else ()
         array[where] = block.view(array.dtype).reshape((-1, *shape[1:]) if array.shape else ())
         for key in sorted(chunks):
-            archive.writestr(_info(key), chunks.pop(key).to_bytes())
-
-
-def _info(key: str) -> zipfile.ZipInfo:
-    """Return a member that is the same whenever it is written."""
-    info = zipfile.ZipInfo(key)  # with the first time that archives can tell
-    info.external_attr = 0o644 << 16
-    return info
+            archive.writestr(new_member(key, mode=_MODE), chunks.pop(key).to_bytes())
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
@@ -446,7 +441,7 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
         assert old is not None  # noqa: S101 - there is a source
         for key in old.names:
             if not any(_is_chunk(key, each.name.lstrip(_ROOT)) for each in changed):
-                archive.writestr(_info(key), old[key])
+                archive.writestr(new_member(key, mode=_MODE), old[key])
         for each in changed:
             path = each.name.lstrip(_ROOT)
             _write_chunks(archive, {key: old[key] for key in old.keys_of(path)}, path, each)
