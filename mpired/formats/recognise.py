@@ -78,7 +78,7 @@ def format_named(name: str, option: str = "format", *, readable: bool = False) -
 def format_names(*, readable: bool = False) -> list[str]:
     """Return the names of all formats, perhaps of those that can be an input; installed ones are not loaded for it."""
     own = [row.name for row in _ROWS if row.readable or not readable]
-    return [*own, *(name for name in plugins.names() if name not in FORMATS)]
+    return [*own, *(name for name in plugins.points() if name not in FORMATS)]
 
 
 def by_suffix(path: str) -> Format | None:
