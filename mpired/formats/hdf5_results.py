@@ -146,7 +146,11 @@ def _copy_objects(
         elif each.outside or each.address in left_out:
             is_scale = dataset is not None and h5ds.is_scale(found) and found.rank
             if is_scale and model.has_history and each.name not in results:
-                _dimension_only(dataset, file.id, link)
+                # A dimension of netCDF without values takes the place of one that has some.
+                plist = _laid_out_as(dataset, np.dtype("f4"))
+                empty = h5d.create(file.id, link, h5t.IEEE_F32BE, found.get_space(), plist)
+                _copy_attributes((one for one in each_attribute(found) if one.name == b"_Netcdf4Dimid"), empty)
+                h5ds.set_scale(empty, f"{DIMENSION_ONLY}.{found.shape[0]:10}".encode())
                 made[each.address] = each.name
         else:
             made[each.address] = each.name
@@ -236,14 +240,6 @@ def _put(identifier: Any, name: str, value: np.ndarray | str, like: Any = h5t.C_
     h5a.create(identifier, name.encode(), tid, space).write(value, mtype=None if value.dtype.hasobject else tid)
 
 
-def _dimension_only(old: Any, to: Any, link: bytes) -> None:
-    """Make a dimension of netCDF without values, in the place of one that has some."""
-    made = h5d.create(to, link, h5t.IEEE_F32BE, old.id.get_space(), _laid_out_as(old, np.dtype("f4")))
-    if h5a.exists(old.id, b"_Netcdf4Dimid"):
-        _copy_attributes([h5a.open(old.id, b"_Netcdf4Dimid")], made)
-    h5ds.set_scale(made, f"{DIMENSION_ONLY}.{old.shape[0]:10}".encode())
-
-
 def _copied(found: Any, to: Any, link: bytes) -> Any:
     """Copy an object but for its attributes, a group but for its members, and return the copy."""
     if isinstance(found, h5g.GroupID):
@@ -284,7 +280,11 @@ def _created(stack: ExitStack, model: Model, line: str, fd: int, *, early: bool)
         each.plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
         each.plist.set_fill_time(h5d.FILL_TIME_NEVER)
     target = stack.enter_context(_Target(fd, "r+b", closefd=False))
-    left_out = set() if old is None else _left_out(model, old)
+    wanted = {each.name for each in model.buffers if each.name == each.origin}
+    wanted |= {*model.kept.names} if model.kept else set()
+    objects = () if old is None else hierarchy.walk(old["/"].id)
+    absent = (each for each in objects if each.is_array and each.name not in wanted)
+    left_out = {key for each in absent for key in (each.name, each.address)}
     if early and old is not None and not left_out and _copy_around(model, old, results, fd):
         file = stack.enter_context(_opened(target))
     elif old is None:
@@ -313,14 +313,6 @@ def _created(stack: ExitStack, model: Model, line: str, fd: int, *, early: bool)
         file[name].attrs.pop(conventions.METHODS, None)
         _put(file[name].id, conventions.METHODS, text)
     return [file[each.name] for each in results]
-
-
-def _left_out(model: Model, old: h5py.File) -> set[object]:
-    """Return the names and addresses of the datasets of a file that results have not."""
-    wanted = {each.name for each in model.buffers if each.name == each.origin}
-    wanted |= {*model.kept.names} if model.kept else set()
-    absent = (each for each in hierarchy.walk(old["/"].id) if each.is_array and each.name not in wanted)
-    return {key for each in absent for key in (each.name, each.address)}
 
 
 def _copy_around(model: Model, old: h5py.File, results: Sequence[_Result], fd: int) -> bool:

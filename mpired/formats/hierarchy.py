@@ -165,9 +165,13 @@ class HdfFile(ArrayFile):
         if shape is None:
             if inputs.any_type:
                 return ArrayHeader(name, None, (0,), label="no elements")
-            own, reason = digest(tid.encode()).digest(), f"{name!r} has no elements"
-            return ArrayHeader(name, None, None, label="no elements", reason=reason, digest=own, carried=True)
-        filters, plist = _filters(dataset), dataset.id.get_create_plist()
+            reason, form = f"{name!r} has no elements", digest(tid.encode()).digest()
+            return ArrayHeader(name, None, None, label="no elements", reason=reason, digest=form, carried=True)
+        plist = dataset.id.get_create_plist()
+        filters: list[_Filter] = []
+        for number in range(plist.get_nfilters() if dataset.chunks else 0):
+            code, _, values, octets = plist.get_filter(number)
+            filters.append((code, _FILTERS.get(code) or text_of(octets)[:40] or f"filter {code}", values))
         if encoded := self._encoded(name, dataset, filters, is_carried=is_carried):
             return encoded
         plain, label, reason = _form(name, dataset)
@@ -195,8 +199,7 @@ class HdfFile(ArrayFile):
         header = header._replace(carried=is_carried, keeps=is_here)
         storage = [f"chunks of {dataset.chunks}"] if dataset.chunks else []
         storage += ["compact"] if plist.get_layout() == h5d.COMPACT else []
-        for code, text, values in filters:
-            storage.append(f"{text} {values[0]}" if code == h5z.FILTER_DEFLATE and values else text)
+        storage += [f"{text} {own[0]}" if code == h5z.FILTER_DEFLATE and own else text for code, text, own in filters]
         header = header._replace(chunk=dataset.chunks or (), storage=", ".join(storage))
         return self.with_digest(header, inputs.keep)
 
@@ -420,11 +423,3 @@ def leads(tid: Any) -> bool:
     if isinstance(tid, h5t.TypeVlenID | h5t.TypeArrayID):
         return leads(tid.get_super())
     return isinstance(tid, h5t.TypeReferenceID)
-
-
-def _filters(dataset: h5py.Dataset) -> list[_Filter]:
-    """Return the numbers, names and settings of the filters of an array."""
-    plist = dataset.id.get_create_plist()
-    found = [plist.get_filter(number) for number in range(plist.get_nfilters() if dataset.chunks else 0)]
-    names = [_FILTERS.get(code) or text_of(name)[:40] or f"filter {code}" for code, _, _, name in found]
-    return [(code, name, values) for (code, _, values, _), name in zip(found, names, strict=True)]

@@ -68,7 +68,7 @@ class ArrayLayout(NamedTuple):
 class MarkingLayout(NamedTuple):
     """A layout of arrays in which some values mean that an element is missing."""
 
-    encode: Callable[[Sequence[Array], int], None]  # writes results to an open file
+    encode: Callable[[Sequence[Array], int], object]  # writes results to an open file
     missing: tuple[Missing | None, ...]  # see `ArrayLayout`
     carried: tuple[str, ...] = ()  # the names of arrays of a file of another format that it has too
 

@@ -248,23 +248,19 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     lines = [octets_of(model.context.history()), *([before.tobytes()] if before.dtype == _FORMS[_CHAR] else [])]
     attributes = {**old.attributes, _HISTORY: np.frombuffer(b"\n".join(lines), _FORMS[_CHAR])}
     header = _placed(replace(old, dimensions=tuple(dimensions), attributes=attributes, variables=variables))
-    lay = functools.partial(_lay, model, header, {name: old.pieces(name) for name in kept}, tuple(new))
-
-    def encode(results: Sequence[Array], fd: int) -> None:
-        lay(fd)
-        _put_results(fd, header, dict(zip(new, results, strict=True)))
-
+    write = functools.partial(_write, model, header, {name: old.pieces(name) for name in kept})
     places = [header.pieces(name) for name in new]
     missing = tuple(conventions.missing(*each.viewed) for each in new.values())
     if all(each.is_one for each in places) and not any(buffer.nullable for buffer in model.buffers):
-        return ArrayLayout(lay, tuple(each.form for each in places), missing=missing)
-    return MarkingLayout(encode, missing)
+        return ArrayLayout(functools.partial(write, None), tuple(each.form for each in places), missing=missing)
+    return MarkingLayout(write, missing)
 
 
-def _lay(
-    model: Model, header: _ClassicHeader, carried: Mapping[str, Pieces], results: Sequence[str], fd: int
+def _write(
+    model: Model, header: _ClassicHeader, carried: Mapping[str, Pieces], results: Sequence[Array] | None, fd: int
 ) -> list[int]:
-    """Write all but the elements of results, and return where these begin; the model has the carried variables."""
+    """Write a file of results, without their elements if these are None, and return where they begin."""
+    names = [buffer.name or "value" for buffer in model.buffers]
     head, places = _packed(header), {name: header.pieces(name) for name in header.variables}
     ends = [each.begin + _padded(each.end - each.begin) for each in places.values() if each.end]
     calls.allocate(fd, max([len(head), *ends]))
@@ -276,7 +272,9 @@ def _lay(
             arrays.put(fd, place, iter(np.split(values.astype(place.form).reshape(-1), cuts)))
         elif model.source is not None:
             arrays.copy_pieces(model.source, old, fd, place)
-    return [header.variables[name].begin for name in results]
+    if results is not None:
+        _put_results(fd, header, dict(zip(names, results, strict=True)))
+    return [header.variables[name].begin for name in names]
 
 
 def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], methods: Mapping[str, str]) -> _Var:
