@@ -210,7 +210,7 @@ def _copy_attributes(attributes: Iterable[Any], to: Any, changed: Mapping[str, n
         tid = attribute.get_type()
         if (key := text_of(attribute.name)) in left:
             _put(to, key, left.pop(key), tid)
-        elif attribute.name not in _SCALES and not hierarchy.leads(tid):  # which lead to objects of the old file
+        elif attribute.name not in _SCALES and not hierarchy.leads(tid):  # else it leads to objects of the old file
             space, dtype = attribute.get_space(), attribute.dtype
             made = h5a.create(to, attribute.name, tid.copy(), space)
             if space.get_simple_extent_type() == h5s.NULL:
@@ -284,7 +284,7 @@ def _created(stack: ExitStack, model: Model, line: str, fd: int, *, early: bool)
     wanted |= {*model.kept.names} if model.kept else set()
     objects = () if old is None else hierarchy.walk(old["/"].id)
     absent = (each for each in objects if each.is_array and each.name not in wanted)
-    left_out = {key for each in absent for key in (each.name, each.address)}
+    left_out = {key for each in absent for key in (each.name, each.address)}  # arrays that results have not
     if early and old is not None and not left_out and _copy_around(model, old, results, fd):
         file = stack.enter_context(_opened(target))
     elif old is None:

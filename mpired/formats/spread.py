@@ -29,13 +29,13 @@ class Records:
     @classmethod
     def of(cls, source: Source, datatype: Datatype, offset: int, count: int | None) -> Records:
         """Return the elements of a file: those declared, or all that are in it."""
-        typemap, nbytes = datatype.typemap, source.nbytes - offset
-        if count is None and nbytes < 0:
-            raise CountError(source.name, f"has {source.nbytes} bytes, fewer than `offset={offset}` skips")
-        if count is None and (typemap.extent <= 0 or not typemap.size):
-            reason = f"is needed: the extent of {datatype.label} is {typemap.extent}, its size {typemap.size}"
-            raise UsageError("`count`", reason)
         if count is None:
+            typemap, nbytes = datatype.typemap, source.nbytes - offset
+            if nbytes < 0:
+                raise CountError(source.name, f"has {source.nbytes} bytes, fewer than `offset={offset}` skips")
+            if typemap.extent <= 0 or not typemap.size:
+                reason = f"is needed: the extent of {datatype.label} is {typemap.extent}, its size {typemap.size}"
+                raise UsageError("`count`", reason)
             count = max(0, (nbytes - typemap.true_ub) // typemap.extent + 1) if nbytes else 0
             # The last element may end with its last entry, or with its extent (MPI-4.1, 5.1.6).
             end = (count - 1) * typemap.extent + max(typemap.true_ub, typemap.ub) if count else 0
