@@ -244,9 +244,10 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     new = {buffer.name or "value": _new(buffer, old, dimensions, model.cells.methods) for buffer in model.buffers}
     kept = set(model.kept.names if model.kept else ()) - new.keys()
     variables = {name: each for name, each in old.variables.items() if name in new or name in kept} | new
-    before = old.attributes.get(_HISTORY, np.empty(0))
-    lines = [octets_of(model.context.history()), *([before.tobytes()] if before.dtype == _FORMS[_CHAR] else [])]
-    attributes = {**old.attributes, _HISTORY: np.frombuffer(b"\n".join(lines), _FORMS[_CHAR])}
+    char = _FORMS[_CHAR]
+    attributes = {key: each for key, each in old.attributes.items() if key != _HISTORY or each.dtype == char}
+    before = [attributes[_HISTORY].tobytes()] if _HISTORY in attributes else []
+    attributes[_HISTORY] = np.frombuffer(b"\n".join([octets_of(model.context.history()), *before]), char)
     header = _placed(replace(old, dimensions=tuple(dimensions), attributes=attributes, variables=variables))
     write = functools.partial(_write, model, header, {name: old.pieces(name) for name in kept})
     places = [header.pieces(name) for name in new]
