@@ -22,7 +22,7 @@ from mpired.files.lock import NOTHING_HELD, Held, open_replaced
 from mpired.files.names import check_are_data
 from mpired.files.places import check_new, is_stream, warn_of_hard_links
 from mpired.files.urls import is_url
-from mpired.formats.decoding import decode_worker
+from mpired.formats.decoding import Decoder
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import STANDARD_INPUT, Source
 
@@ -61,12 +61,13 @@ def repeated(plan: Callable[[Context], _P], work: Callable[[_P, Context], _R], i
             reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
             reason += "; write it to a file first"
         raise UsageError(STANDARD_INPUT if stream == "-" else stream, reason)
-    with decode_worker(context) as served:
+    with contextlib.closing(Decoder()) as worker:
+        context = context if context.worker is not None else context._replace(worker=worker)
         while True:
             number += 1
             try:
                 check_are_data(inputs)
-                return work(plan(served), served)
+                return work(plan(context), context)
             except ChangedError as error:
                 # To read all again is for the user to decide: objects are paid for, and many machines read.
                 if number == _ATTEMPTS or _stream(inputs) or is_url(error.subject) or not engine.same_host:

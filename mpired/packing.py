@@ -156,7 +156,7 @@ class Packing(Transfer):
         """Yield the units in order, many at a time; a read may end within one."""
         nbytes, have = self.packed.stored.itemsize, 0
         kept: list[np.ndarray] = []
-        for run in transfer.cut(self.records.run):
+        for run in transfer.cut(self.records.part(0, self.records.count)):
             kept.append(np.empty(run.copies * run.of.size, np.uint8))
             spread.gather(file, self.sources[0], run, kept[-1])
             have += len(kept[-1])
@@ -214,7 +214,7 @@ class Unpacking(Transfer):
         """Write the elements, and yield the number of their bytes."""
         rest = np.empty(0, np.uint8)
         with closing(self._blocks()) as packed, calls.errors_name(output.name):
-            for run in transfer.cut(self.records.run):
+            for run in transfer.cut(self.records.part(0, self.records.count)):
                 nbytes = run.copies * run.of.size
                 while len(rest) < nbytes:
                     rest = np.concatenate([rest, next(packed)])

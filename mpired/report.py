@@ -12,7 +12,7 @@ from mpired.datatypes import DATATYPES, TIMES, Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
 from mpired.errors import MpiredWarning, OverflowWarning, number
 from mpired.formats import Array, FlatLayout
-from mpired.formats.array import stored_array
+from mpired.formats.array import REGISTERED, stored_array
 from mpired.formats.rank import dtype_text
 from mpired.ops import OPS, Op, Use, summary
 from mpired.ops.op import Rules
@@ -153,7 +153,7 @@ def summarise(call: Call, warned: Sequence[MpiredWarning]) -> Summary:
                 "datatype": str(buffer.datatype),
                 "dtype": dtype_name(buffer.datatype),
                 "count": plans[0].found if plans[0].has_unknown_length else buffer.count,
-                "stored": buffer.shortened,
+                "stored": buffer.stored.name if buffer.stored.isbuiltin == REGISTERED else None,
                 "unpacked": stored_array(buffer).packed or None,
             }
             for buffer in elements

@@ -199,7 +199,9 @@ class _Costs:
             preferred = min(mounts.preferred_nbytes(path), _MOST_PREFERRED_BYTES)
         if max_open > 2 * _DEPTH and (is_remote or self.file.depth) and self.nranks > 1:
             depth = self.file.depth or min(_DEPTH, _DEPTH_BYTES // max(1, preferred))
-            is_flat = all(rank.is_flat and not rank.source.is_forward for ranks in self.buffers for rank in ranks)
+            is_flat = all(
+                rank.reader is None and not rank.source.is_forward for ranks in self.buffers for rank in ranks
+            )
             ahead = min(depth, self.nranks) if is_flat else 0
         max_open -= ahead  # the ranks that are read ahead are open too
         wanted = _STREAMED_BLOCK_BYTES if self.is_long else max(_BLOCK_BYTES, preferred)
@@ -371,7 +373,7 @@ def _decompressed_ahead(threads: int, _number: int, rank: Array) -> Array:
         return rank
     source = source.named(source.name)
     source.threads = threads
-    return with_stored(rank, lambda array: array._replace(source=source))
+    return with_stored(rank, source=source)
 
 
 def _max_open(
@@ -406,7 +408,7 @@ def cut_segments(
         starts: Sequence[int] = range(0, count, max(1, -(-units // pieces)) * unit)
         first = ranks[0]
         nstripes = -(-first.end // _STRIPE_BYTES)
-        if striped and first.is_flat and nstripes >= _STRIPES * pieces:  # else they would be too unequal
+        if striped and first.reader is None and nstripes >= _STRIPES * pieces:  # else they would be too unequal
             places = range(-(-nstripes // pieces) * _STRIPE_BYTES, first.end, -(-nstripes // pieces) * _STRIPE_BYTES)
             cuts = (-(-(place - first.offset) // first.stored.itemsize) for place in places)
             starts = [0, *(cut for cut in cuts if 0 < cut < count)]

@@ -303,8 +303,7 @@ def _counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _
 
     def like_known(what: str, file: RankFile) -> RankFile:
         like, count = (what, f"{known[0]} ({known[1].source.name!r})"), known[1].buffers[0].count
-        buffers = (with_stored(each, lambda array: array._replace(count=count, like=like)) for each in file.buffers)
-        return file._replace(buffers=tuple(buffers))
+        return file._replace(buffers=tuple(with_stored(each, count=count, like=like) for each in file.buffers))
 
     pairs = zip(ranks, unknown, strict=True)
     given = iter([like_known(what, file) if is_unknown else file for (what, file), is_unknown in pairs])

@@ -215,7 +215,7 @@ def _with_header(layout: Layout, form: Format, request: Request) -> Layout:
     file = request.groups[0][request.options["root"]]
     buffer = stored_array(file.buffers[0])
     are_raw = form.needs_type and format_named(file.format).needs_type
-    if not are_raw or not buffer.offset or not buffer.is_flat or not isinstance(layout, FlatLayout):
+    if not are_raw or not buffer.offset or buffer.reader or not isinstance(layout, FlatLayout):
         reason = "is for raw results of a raw file with a header that `offset` skips, and its elements in one piece"
         what = f"{file.source.name} is {file.format}, and the result {form.name}"
         raise UsageError("`header='copy'`", f"{reason} behind that; {what}; leave it out")
@@ -252,7 +252,8 @@ def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, request: Re
     if request.collective.to_root and form.has_arrays and is_plain:
         there = arrays_in_place(file)
         if any(each.count for each in there):
-            return Result(share, path, form.name, ArrayLayout.in_place_of(there))
+            places, forms = [each.offset for each in there], tuple(each.stored for each in there)
+            return Result(share, path, form.name, ArrayLayout(lambda _: places, forms, there=tuple(there)))
     layout = form.prepare(model._replace(context=request.inputs.context))
     around = _around(file, layout)
     # Another number of elements needs another header, where that has the number.
@@ -265,7 +266,7 @@ def _around(file: RankFile, layout: Layout) -> Layout:
     buffer = file.buffers[0]
     if isinstance(layout, FlatLayout):
         # An array that is read in the other order is replaced by one in the order of the root.
-        return FlatLayout(buffer.stored, around=buffer) if buffer.is_flat else layout
+        return FlatLayout(buffer.stored, around=buffer) if buffer.reader is None else layout
     if buffer.datatype.is_spread:
         from mpired.formats.spread import SpreadLayout  # noqa: PLC0415 - few elements are spread
 

@@ -297,7 +297,7 @@ def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: C
     decodes_apart = plan.engine is LOCAL and plan.isolated and not any(op.user for op in plan.ops)
     if plan.lines:
         begun = plan.engine.runner.chain(cast("Any", work), plan.tasks, plan.lines)
-    elif decodes_apart and plan.jobs == 1 and context.worker is not None and context.worker.is_there:
+    elif decodes_apart and plan.jobs == 1 and context.worker is not None and context.worker.answers is not None:
         begun = context.worker.each(work, plan.segments)  # the one that has inspected the ranks
     elif plan.engine is LOCAL and plan.jobs == 1 and not plan.isolated:
         begun = (part for segment in plan.segments for part in work(segment))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,12 +16,12 @@ from mpired.files import calls
 from mpired.formats.convert import Order, byte_order, convert, same_layout
 from mpired.formats.missing import Missing, null_error
 from mpired.sources.local import LocalSource
-from mpired.sources.source import Source
+from mpired.sources.source import OpenSource, Source
 
 UNKNOWN_COUNT = 1 << 63  # the count of an array whose end shows when it is read: one more than any file can declare
 NOWHERE: Source = LocalSource("a result", "", (0, 0, 0, 0))
 """The source of arrays that are only models of results."""
-_REGISTERED = 2  # of a dtype that another library has made
+REGISTERED = 2  # `isbuiltin` of a dtype that another library has made: its elements are combined as a wider type
 
 
 class Reader(Protocol):
@@ -85,11 +85,6 @@ class Array(NamedTuple):
         return (self.count,) if self.shape is None else self.shape
 
     @property
-    def is_flat(self) -> bool:
-        """Whether its elements are consecutive, and stored as they are."""
-        return self.reader is None
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """The columns that it consists of; an array with a name is one."""
         return self.parts or ((self.name,) if self.name else ())
@@ -105,11 +100,6 @@ class Array(NamedTuple):
         return self.name if self.alone is None else self.alone
 
     @property
-    def shortened(self) -> str | None:
-        """The name of the type in the file, if elements are combined as a wider type; else None."""
-        return self.stored.name if self.stored.isbuiltin == _REGISTERED else None
-
-    @property
     def byte_order(self) -> Order:
         """The byte order of the stored elements: "<", ">" or, for single bytes and where there is no choice, "="."""
         if self.fixed_order:
@@ -117,14 +107,9 @@ class Array(NamedTuple):
         return ">" if self.datarep == "external32" else byte_order(self.stored)
 
     @property
-    def fields(self) -> tuple[str, ...]:
-        """The names that the file gives the fields of an element, in its order."""
-        return self.stored.names or ()
-
-    @property
     def form(self) -> np.dtype | None:
         """The native form of a structure with the names and gaps of a file that says them; None for other elements."""
-        return self.stored.newbyteorder("=") if self.fields and self.datarep is None else None
+        return self.stored.newbyteorder("=") if self.stored.names and self.datarep is None else None
 
     @property
     def nbytes(self) -> int:
@@ -194,17 +179,17 @@ def has_unknown_length(ranks: Sequence[Array]) -> bool:
     return stored_array(ranks[0]).count == UNKNOWN_COUNT
 
 
-def with_stored(array: Array, change: Callable[[Array], Array]) -> Array:
-    """Return an array with a change of the one in the file."""
-    stored = change(stored_array(array))
+def with_stored(array: Array, **changes: Any) -> Array:
+    """Return an array with changes of the one in the file."""
     if array.values is None:
-        return stored
+        return array._replace(**changes)
+    stored = array.values._replace(**changes)
     return array._replace(values=stored, source=stored.source, count=stored.count)
 
 
 def within_memory(array: Array, nbytes: int) -> Array:
     """Return an array with the most bytes that it may decode or read ahead at once."""
-    return with_stored(array, lambda stored: stored._replace(memory=nbytes) if stored.memory else stored)
+    return with_stored(array, memory=nbytes) if stored_array(array).memory else array
 
 
 def within_budget(array: Array, context: Context) -> Array:
@@ -229,11 +214,12 @@ def blocks(
 class FlatReader:
     """Reads element ranges of an array that is flat. The caller closes it."""
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Array, file: OpenSource | None = None) -> None:
         self._array = array
-        self.file = array.source.open()
+        self.file = file or array.source.open()
+        self.close = self.file.close
         self._itemsize = array.stored.itemsize
-        self._direct = same_layout(array.stored, array.datatype)
+        self._direct = array.stored == array.datatype.form or same_layout(array.stored, array.datatype)
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
         """Fill `block` with the elements from `start` on, in native byte order, and return which are valid."""
@@ -245,8 +231,15 @@ class FlatReader:
         except OSError as error:
             error.filename = array.source.name
             raise
-        if got < len(octets):
-            self._check_short(start * self._itemsize + got, len(octets) - got)
+        if (lacking := len(octets) - got) > 0:
+            tail, nbytes = array.datatype.tail, start * self._itemsize + got
+            if array.source.is_forward and lacking > tail:
+                count, rest = divmod(nbytes, self._itemsize)
+                is_uneven = array.shape is None and rest > tail
+                raise self._uneven(nbytes) if is_uneven else array.miscounted(f"count {count}")
+            # A raw file may end with the last element's last component, before its padding (MPI-4.1, 5.1.6).
+            if self._itemsize != array.datatype.extent or lacking > tail:
+                raise array.source.changed()
             octets[got:] = 0
         if not self._direct:
             convert(stored, block, array.source.name, start)
@@ -258,17 +251,6 @@ class FlatReader:
         with calls.errors_name(array.source.name):
             self.file.read_into(valid.view(np.uint8).data, array.validity + start)
         return valid
-
-    def _check_short(self, nbytes: int, lacking: int) -> None:
-        """Raise an error unless bytes that are lacking behind `nbytes` of elements are padding."""
-        array, tail = self._array, self._array.datatype.tail
-        if array.source.is_forward and lacking > tail:
-            count, rest = divmod(nbytes, self._itemsize)
-            is_uneven = array.shape is None and rest > tail
-            raise self._uneven(nbytes) if is_uneven else array.miscounted(f"count {count}")
-        # A raw file may end with the last element's last component, before its padding (MPI-4.1, 5.1.6).
-        if self._itemsize != array.datatype.extent or lacking > tail:
-            raise array.source.changed()
 
     def available(self, start: int, count: int) -> int:
         """Return how many of some elements there are before the end of a source that is read forward."""
@@ -292,7 +274,3 @@ class FlatReader:
         """Return the error for a source whose bytes are not a whole number of elements."""
         what = f"the bytes of an element of {self._array.datatype.label}"
         return CountError(self._array.source.name, f"{nbytes} bytes is not a multiple of {self._itemsize}, {what}")
-
-    def close(self) -> None:
-        """Close the file."""
-        self.file.close()

@@ -8,6 +8,7 @@ first rank's file into the result, and must be equal in all ranks.
 from __future__ import annotations
 
 import fnmatch
+import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from mpired.files.names import digest as begun_digest
 from mpired.formats import rank
 from mpired.formats.array import Array
 from mpired.formats.convert import byte_order
-from mpired.formats.decoding import apart, look_apart
+from mpired.formats.decoding import apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import Missing, of_parts
 from mpired.formats.names import also, check_pair, picked
@@ -33,7 +34,7 @@ from mpired.formats.rank import Kept, RankFile, SkippedArray
 from mpired.formats.streamed import (
     DECODED_NBYTES,
     ColumnFile,
-    Decoded,
+    ColumnReader,
     Values,
     errors_of,
     form_of,
@@ -290,7 +291,8 @@ def inspect_by(library: Library, source: Source, inputs: InputOptions) -> RankFi
     if library.context is None:
         return inspect(source, inputs, _described(source, library, inputs), library)
     alone = library._replace(context=None), inputs._replace(context=NO_LIMITS)
-    return inspect(source, inputs, look_apart(library.context, _described, source, *alone), library)
+    found = apart(library.context, source.name, _described, source, *alone, inspects=True)
+    return inspect(source, inputs, found, library)
 
 
 def _described(source: Source, library: Library, inputs: InputOptions) -> list[ArrayHeader]:
@@ -392,7 +394,7 @@ def _buffer(
 def _decoded(array: Array, library: Library | None, leaves: Sequence[ArrayLeaf], grain: int) -> Array:
     """Return a buffer that a library decodes."""
     assert library is not None  # noqa: S101 - an array that is not flat
-    reader = Decoded(library.opener, tuple(leaves), library.errors)
+    reader = functools.partial(ColumnReader, opener=library.opener, leaves=tuple(leaves), errors=library.errors)
     return array._replace(isolated=True, memory=DECODED_NBYTES, reader=reader, grain=grain)
 
 

@@ -29,14 +29,14 @@ from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
 from mpired.formats import streamed
 from mpired.formats.array import UNKNOWN_COUNT, Array, FlatReader, Reader
 from mpired.formats.arrow_arrays import DTYPES, column_of, has_arrays, is_plain, is_time, nullable_values, objects_of
-from mpired.formats.decoding import look_apart
+from mpired.formats.decoding import apart
 from mpired.formats.format import Encoder
 from mpired.formats.input_options import InputOptions
 from mpired.formats.local import TableFile
 from mpired.formats.missing import NullsError
 from mpired.formats.names import check_pair, listed, missing, picked
 from mpired.formats.rank import Model, RankFile, SkippedArray, declared
-from mpired.formats.streamed import ColumnFile, Decoded, Values, form_of
+from mpired.formats.streamed import ColumnFile, ColumnReader, Values, form_of
 from mpired.progress import track
 from mpired.sources.source import Source
 
@@ -123,7 +123,7 @@ def count_of(kind: pa.DataType, *, leaves: bool) -> int:
 
 def asked(context: Context, source: Source, opener: Opener, question: Callable[[Any], Any]) -> Any:
     """Let a worker open a file, and return its answer to a question."""
-    return look_apart(context, _answer, source, opener, question)
+    return apart(context, source.name, _answer, source, opener, question, inspects=True)
 
 
 def _answer(source: Source, opener: Opener, question: Callable[[Any], Any]) -> Any:
@@ -193,10 +193,10 @@ class TableHeader:
             leaves = [Leaf(columns[0], number, self.rows) for number in range(len(fields))]
         metadata = self.schema.field(columns[0]).metadata or {}  # as files of other programs name a unit
         nulls = [self.nulls[self.schema.get_field_index(each)] for each in columns]
+        reader = functools.partial(ColumnReader, opener=self.opener, leaves=leaves, errors=(pa.ArrowException,))
         return Array(
-            self.source, datatype, self.nrows, form_of(datatype, fields),
-            name=",".join(columns), parts=columns, reader=Decoded(self.opener, tuple(leaves), (pa.ArrowException,)),
-            isolated=True, memory=_DECODED_NBYTES, fixed_order=True,
+            self.source, datatype, self.nrows, form_of(datatype, fields), name=",".join(columns), parts=columns,
+            reader=reader, isolated=True, memory=_DECODED_NBYTES, fixed_order=True,
             grain=max((1, *self.rows)),  # of a row group only the whole is decoded
             unit=metadata.get(b"units", metadata.get(b"unit", b"")).decode(errors="replace"),
             nulls=None if None in nulls and not any(nulls) else sum(each or 0 for each in nulls), nullable=nullable,

@@ -192,10 +192,17 @@ def header(
 
 def carried(variables: Sequence[Variable]) -> Collection[str]:
     """Return the names of the arrays, some of them in groups, that describe others and are copied into results."""
-    found = {each.name for each in variables if _is_carried(each)}
+    found: set[str] = set()
     by_end: dict[str, list[Variable]] = {}
     for each in variables:
-        by_end.setdefault(each.name.rpartition("/")[2], []).append(each)
+        attributes, last = each.attributes, each.name.rpartition("/")[2]
+        by_end.setdefault(last, []).append(each)
+        is_named = bool(last) and (last in each.dims or (last in _NAMES and any(each.dims)))
+        # A plain array may say of the direction that it measures that it is an axis; not if names are dimensions.
+        telling = (name for name in _TELLING.keys() & attributes.keys() if name != "axis" or all(each.dims))
+        tells = any(_TELLING[name].fullmatch(text(attributes, name)) for name in telling)
+        if is_named or tells or not attributes.keys().isdisjoint(_MARKS):
+            found.add(each.name)
     for each in variables:
         for word in _named(each.attributes):
             found.update(named.name for named in by_end.get(word.rpartition("/")[2], ()) if named is not each)
@@ -210,16 +217,6 @@ def _named(attributes: Attributes) -> Iterator[str]:
             role = word[:-1] if word.endswith(":") else role
             if role not in _CHANGING and (_NAMING[name] or not word.endswith(":")):
                 yield word.removesuffix(":")
-
-
-def _is_carried(variable: Variable) -> bool:
-    attributes, last = variable.attributes, variable.name.rpartition("/")[2]
-    is_named = bool(last) and (last in variable.dims or (last in _NAMES and any(variable.dims)))
-    if is_named or any(name in attributes for name in _MARKS):
-        return True
-    # A plain array may say of the direction that it measures that it is an axis; one with dimensions of names does not.
-    telling = (name for name in _TELLING.keys() & attributes.keys() if name != "axis" or all(variable.dims))
-    return any(_TELLING[name].fullmatch(text(attributes, name)) for name in telling)
 
 
 def default_fill(dtype: np.dtype) -> np.ndarray | None:

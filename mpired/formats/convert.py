@@ -23,9 +23,7 @@ def byte_order(stored: np.dtype) -> Order:
 def same_layout(stored: np.dtype, datatype: Datatype) -> bool:
     """Return whether elements of the form `stored` have the very bytes of the datatype in memory."""
     form = datatype.form
-    if stored == form:
-        return True
-    if stored.names is None or form.names is None:
+    if stored == form or stored.names is None or form.names is None:
         return _layout(stored) == _layout(form)
     names, others = zip(*counterparts(stored.names, form.names), strict=True)
     return _layout(stored, names) == _layout(form, others)
@@ -61,8 +59,9 @@ def as_in(
     form: np.dtype, elements: np.ndarray, datatype: Datatype, file: str = "an element", start: int = 0
 ) -> np.ndarray:
     """Return native elements as they are in a file, or the other way round; a view if that is the same."""
-    stored = elements.dtype if form == datatype.form else form
-    return elements.view(form) if same_layout(stored, datatype) else in_form(elements, form, file, start)
+    if elements.dtype == form or same_layout(elements.dtype if form == datatype.form else form, datatype):
+        return elements.view(form)
+    return in_form(elements, form, file, start)
 
 
 def in_form(elements: np.ndarray, form: np.dtype, file: str = "an element", start: int = 0) -> np.ndarray:

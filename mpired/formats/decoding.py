@@ -9,49 +9,47 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from mpired.engines import pool
 from mpired.engines.worker import be_quiet, ended_after, portable, results
 from mpired.errors import BufferFileError, WorkerError
 from mpired.files import calls
-from mpired.formats.array import Array, blocks, with_stored
+from mpired.formats.array import Array, Reader, blocks, stored_array, with_stored
 from mpired.formats.rank import Kept
 from mpired.formats.streamed import Values
 from mpired.sources.source import Source
 
 if TYPE_CHECKING:
     from mpired.context import Context
-    from mpired.formats.streamed import Decoded
 
 _BLOCK_NBYTES = 4 << 20
 _LOOK_SECONDS = 600  # of the processor: more than the header of any file takes, and in some damaged files no end
 _T = TypeVar("_T")
+_Task: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], int | None]  # a function, and its seconds of a processor
 
 
 class Decoder:
     """A worker that calls libraries, one after another; it starts when it is needed first, and the caller ends it."""
 
     def __init__(self) -> None:
-        self._tasks: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
-        self._results: Generator[Any, None, None] | None = None
+        self._tasks: deque[_Task] = deque()
+        self.answers: Generator[Any, None, None] | None = None  # of a worker that has been started
         self.numbers = itertools.count()  # of streams of values
         self.left: list[int] = []  # the streams that are not needed any more
 
-    @property
-    def is_there(self) -> bool:
-        """Whether it has been started."""
-        return self._results is not None
+    def do(self, name: str, function: Callable[..., Any], *args: Any, inspects: bool = False) -> Any:
+        """Return the result of a function, or raise its error; `name` is the file to blame if it ends the worker.
 
-    def do(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Return the result of a function, or raise its error; `name` is the file to blame if it ends the worker."""
-        if self._results is None:
-            self._results = pool.run(_done, iter(self._tasks.popleft, None), 1, isolated=True)
-        self._tasks.append((function, args))
+        The time of a function that only `inspects` a file is limited.
+        """
+        if self.answers is None:
+            self.answers = pool.run(_done, iter(self._tasks.popleft, None), 1, isolated=True)
+        self._tasks.append((function, args, _LOOK_SECONDS if inspects else None))
         try:
-            error, result = next(self._results)
+            error, result = next(self.answers)
         except BaseException as end:
-            self._results = None  # the worker has ended
+            self.answers = None  # the worker has ended
             if not isinstance(end, WorkerError) or not pool.is_crash(end):
                 raise
             how = end.reason.partition(";")[0]
@@ -62,10 +60,10 @@ class Decoder:
 
     def each(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Generator[Any, None, None]:
         """Apply a function to items, one after another, and yield the results, or those that it yields, of each."""
-        self._tasks.append((_all_of, (function, items)))
+        self._tasks.append((_all_of, (function, items), None))
         is_done = False
         try:
-            for is_result, result in cast("Generator[Any, None, None]", self._results):
+            for is_result, result in cast("Generator[Any, None, None]", self.answers):
                 if not is_result:
                     is_done = True
                     return
@@ -78,29 +76,26 @@ class Decoder:
         """Return a buffer whose elements come from the worker, if a library decodes them."""
         if not buffer.isolated:
             return buffer
-
-        def by_worker(array: Array) -> Array:
-            decoded = cast("Decoded", array.reader)
-            opener = functools.partial(_Columns, self, decoded.opener)
-            return array._replace(reader=decoded._replace(opener=opener))
-
-        return with_stored(buffer, by_worker)
+        reader = cast("functools.partial[Reader]", stored_array(buffer).reader)
+        opener = functools.partial(_Columns, self, reader.keywords["opener"])
+        return with_stored(buffer, reader=functools.partial(reader, opener=opener))
 
     def close(self) -> None:
         """End the worker."""
-        if self._results is not None:
-            self._results.close()
-            self._results = None
+        if self.answers is not None:
+            self.answers.close()
+            self.answers = None
 
 
-def _done(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
+def _done(task: _Task) -> Any:
     """Return the error of a function, which does not end the worker, and its result; or yield the results of `each`."""
-    function, args = task
+    function, args, seconds = task
     be_quiet()
     if function is _all_of:
         return _all_of(*args)
     try:
-        return None, function(*args)
+        with contextlib.nullcontext() if seconds is None else ended_after(seconds):
+            return None, function(*args)
     except Exception as error:  # noqa: BLE001 - raised in the process that asked
         return portable(error), None
 
@@ -122,20 +117,10 @@ def decode_worker(context: Context) -> Iterator[Context]:
         yield context._replace(worker=worker)
 
 
-def apart(context: Context, name: str, function: Callable[..., _T], *args: Any) -> _T:
+def apart(context: Context, name: str, function: Callable[..., _T], *args: Any, inspects: bool = False) -> _T:
     """Return the result of a function of a library, which a worker calls: a damaged file may end its process."""
     with decode_worker(context) as served:
-        return cast("_T", cast("Decoder", served.worker).do(name, function, *args))
-
-
-def look_apart(context: Context, function: Callable[..., _T], source: Source, *args: Any) -> _T:
-    """Let a worker inspect a file by a function of a library, like `apart`."""
-    return cast("_T", apart(context, source.name, _looked, function, source, *args))
-
-
-def _looked(function: Callable[..., Any], *args: Any) -> Any:
-    with ended_after(_LOOK_SECONDS):
-        return function(*args)
+        return cast("_T", cast("Decoder", served.worker).do(name, function, *args, inspects=inspects))
 
 
 class _Columns(NamedTuple):
@@ -186,17 +171,17 @@ def _values(
         yield from file.arrays(leaf, start, nullable=nullable)
 
 
-def rewrite(write: Callable[..., None], source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
-    """Let a worker write a file again by the function of its format, some of its buffers with new elements."""
-    with closing(Decoder()) as worker:
-        worker.do(source.name, _rewrite, write, source, changed, new)
+def write_apart(context: Context, name: str, write: Callable[..., Any], *args: Any) -> Any:
+    """Let a worker call a function that writes to a file, whose descriptor is the last argument."""
+    *others, fd = args
+    return apart(context, name, write_to, calls.SharedFile(f"/proc/{os.getpid()}/fd/{fd}"), write, *others)
 
 
-def _rewrite(write: Callable[..., None], source: Source, changed: Sequence[Array], new: calls.SharedFile) -> None:
+def write_to(new: calls.SharedFile, write: Callable[..., Any], *args: Any) -> Any:
+    """Call a function that writes to a file, whose descriptor is its last argument."""
     fd = new.open()
     try:
-        with calls.errors_name(source.name):
-            write(source, changed, fd)
+        return write(*args, fd)
     finally:
         os.close(fd)
 

@@ -158,7 +158,8 @@ class Format(NamedTuple):
 
     def rewrite(self, source: Source, changed: Sequence[Array], fd: int) -> None:
         """Write a file again, some of its buffers with new elements."""
-        self._call("rewrite", source.name, source, changed, fd)
+        with calls.errors_name(source.name):
+            self._call("rewrite", source.name, source, changed, fd)
 
     def rewriting(self, source: Source) -> int:
         """Return about how many bytes of a file are in memory at once when it is written again, if its module tells."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from mpired import installed
 from mpired.context import Context
 from mpired.formats.array import Array
 from mpired.formats.arrays import Library, inspect_by
-from mpired.formats.decoding import apart
+from mpired.formats.decoding import apart, write_apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout
 from mpired.formats.rank import Model, RankFile
@@ -37,7 +36,7 @@ def _imported(name: str) -> Any:
 def check_installed(subject: str, extra: str, context: Context) -> None:
     """Raise `UsageError` unless h5py is installed, which an extra of mpired installs."""
     installed.check(subject, "HDF5", "h5py", extra)
-    if context.worker is None or not context.worker.is_there:  # so that no worker that is forked then has to
+    if context.worker is None or context.worker.answers is None:  # so that no worker that is forked then has to
         _imported(_RESULTS)
 
 
@@ -60,20 +59,14 @@ def inspect(source: Source, inputs: InputOptions, extra: str = "hdf5") -> RankFi
 
 def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     """Lay out results like `model`, with arrays in one piece or in chunks like those of its file."""
-    context, line = model.context, model.context.history()
+    context, name = model.context, model.subject
     model = model._replace(note=None)  # workers need none
-    check_installed("`to='hdf5'`" if model.source is None else model.source.name, "hdf5", context)
-    stored, missing = apart(context, model.subject, _do, model.subject, "forms", model)
+    check_installed("`to='hdf5'`" if model.source is None else name, "hdf5", context)
+    stored, missing = apart(context, name, _do, name, "forms", model)
+    write = functools.partial(write_apart, context, name, _do, name, "write", model, context.history(), context.jobs)
     if stored is None:
-        return MarkingLayout(functools.partial(_write, model, "encode", line, context.jobs), missing)
-    return ArrayLayout(functools.partial(_write, model, "lay", line), stored, missing=missing)
-
-
-def _write(model: Model, function: str, *args: Any) -> Any:
-    """Let a worker call a function that writes to a file, whose descriptor is the last argument."""
-    *others, fd = args
-    path = f"/proc/{os.getpid()}/fd/{fd}"
-    return apart(model.context, model.subject, _do, model.subject, function, model, *others, path)
+        return MarkingLayout(write, missing)
+    return ArrayLayout(functools.partial(write, None), stored, missing=missing)
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:

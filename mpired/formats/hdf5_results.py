@@ -10,7 +10,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, suppress
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,7 +27,7 @@ from mpired.formats.conventions import Attributes, octets_of, text_of
 from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute
 from mpired.formats.layout import encoded
 from mpired.formats.missing import Missing
-from mpired.formats.rank import Model
+from mpired.formats.rank import Cells, Model
 from mpired.formats.streamed import DECODED_NBYTES
 from mpired.machine import usable_cores
 from mpired.sources.source import Source
@@ -82,13 +82,6 @@ class _Result(NamedTuple):
         if like is not None and is_own:
             _set_fill(plist, like, None if is_same else elements.newbyteorder("="))
         return cls(name, shape, tid, elements, plist, like, is_own, missing, own, left_out)
-
-    def place(self, old: h5py.File) -> tuple[int, int]:
-        """Return where elements of its type are in a file, from and to; (0, 0) if they are not there in one piece."""
-        if self.like is None or self.left_out or address(self.like.id)[0] != address(old.id)[0]:
-            return 0, 0
-        offset = hierarchy.offset_of(self.like)
-        return (0, 0) if offset is None else (offset, offset + self.like.id.get_storage_size())
 
 
 def _set_fill(plist: Any, like: h5py.Dataset, form: np.dtype | None) -> None:
@@ -153,7 +146,11 @@ def _copy_objects(
         elif each.outside or each.address in left_out:
             is_scale = dataset is not None and h5ds.is_scale(found) and found.rank
             if is_scale and model.has_history and each.name not in results:
-                _dimension_only(dataset, file.id, link)
+                # A dimension of netCDF without values takes the place of one that has some.
+                plist = _laid_out_as(dataset, np.dtype("f4"))
+                empty = h5d.create(file.id, link, h5t.IEEE_F32BE, found.get_space(), plist)
+                _copy_attributes((one for one in each_attribute(found) if one.name == b"_Netcdf4Dimid"), empty)
+                h5ds.set_scale(empty, f"{DIMENSION_ONLY}.{found.shape[0]:10}".encode())
                 made[each.address] = each.name
         else:
             made[each.address] = each.name
@@ -165,9 +162,9 @@ def _copy_objects(
 
 
 def _copy_file(
-    model: Model, line: str, results: Sequence[_Result], old: h5py.File, file: h5py.File, left_out: Collection[object]
+    model: Model, results: Sequence[_Result], old: h5py.File, file: h5py.File, left_out: Collection[object]
 ) -> None:
-    """Make what the old file has, but for the elements of results."""
+    """Make what the old file has, but for the elements of results, and attach the scales of dimensions again."""
     made = _copy_objects(model, {each.name: each for each in results}, old, file, left_out)
     models = {name: old[f"/{name}"] for name in made.values() if name}
     for each in results:
@@ -175,20 +172,16 @@ def _copy_file(
             _create(file, each)
             models[each.name] = each.like
     for name, like in models.items():
-        if isinstance(like, h5py.Dataset) and like.shape == file[f"/{name}"].shape:
-            _attach_scales(like, file[f"/{name}"], made)
-    _copy_root(model, line, old["/"].id, file["/"].id)
-
-
-def _attach_scales(like: h5py.Dataset, made: h5py.Dataset, names: Mapping[tuple[int, int] | None, str]) -> None:
-    """Give the dimensions of a dataset the scales that those of its model have, by their names in the new file."""
-    dimensions = like.dims
-    if not h5a.exists(like.id, b"DIMENSION_LIST"):  # it may be like a scale and is none
-        dimensions = [{"": like}] if h5ds.is_scale(like.id) and not h5ds.is_scale(made.id) else []
-    for number, dimension in enumerate(dimensions):
-        for scale in dimension.values():
-            if name := names.get(address(scale.id)):
-                h5ds.attach_scale(made.id, made.file[f"/{name}"].id, number)
+        new = file[f"/{name}"]
+        if not isinstance(like, h5py.Dataset) or like.shape != new.shape:
+            continue
+        dimensions = like.dims
+        if not h5a.exists(like.id, b"DIMENSION_LIST"):  # it may be like a scale and is none
+            dimensions = [{"": like}] if h5ds.is_scale(like.id) and not h5ds.is_scale(new.id) else []
+        for number, dimension in enumerate(dimensions):
+            for scale in dimension.values():
+                if scale_name := made.get(address(scale.id)):
+                    h5ds.attach_scale(new.id, file[f"/{scale_name}"].id, number)
 
 
 def _create(file: h5py.File, result: _Result) -> None:
@@ -214,26 +207,20 @@ def _copy_attributes(attributes: Iterable[Any], to: Any, changed: Mapping[str, n
     """Copy attributes; those that are changed have the places of the old ones, or are the last."""
     left = dict(changed)
     for attribute in attributes:
+        tid = attribute.get_type()
         if (key := text_of(attribute.name)) in left:
-            _put(to, key, left.pop(key), attribute.get_type())
-        else:
-            _copy_attribute(attribute, to)
+            _put(to, key, left.pop(key), tid)
+        elif attribute.name not in _SCALES and not hierarchy.leads(tid):  # else it leads to objects of the old file
+            space, dtype = attribute.get_space(), attribute.dtype
+            made = h5a.create(to, attribute.name, tid.copy(), space)
+            if space.get_simple_extent_type() == h5s.NULL:
+                continue
+            mtype = None if dtype.hasobject else tid
+            octets = np.empty(space.get_simple_extent_dims(), dtype if dtype.hasobject else f"V{tid.get_size()}")
+            attribute.read(octets, mtype=mtype)
+            made.write(octets, mtype=mtype)
     for key, value in left.items():
         _put(to, key, value)
-
-
-def _copy_attribute(attribute: Any, to: Any) -> None:
-    """Copy an attribute as it is, unless it leads to objects of its file."""
-    tid, space, dtype = attribute.get_type(), attribute.get_space(), attribute.dtype
-    if attribute.name in _SCALES or hierarchy.leads(tid):
-        return  # scales are attached again when all are there
-    made = h5a.create(to, attribute.name, tid.copy(), space)
-    if space.get_simple_extent_type() == h5s.NULL:
-        return
-    mtype = None if dtype.hasobject else tid
-    value = np.empty(space.get_simple_extent_dims(), dtype if dtype.hasobject else f"V{tid.get_size()}")
-    attribute.read(value, mtype=mtype)
-    made.write(value, mtype=mtype)
 
 
 def _put(identifier: Any, name: str, value: np.ndarray | str, like: Any = h5t.C_S1) -> None:
@@ -251,22 +238,6 @@ def _put(identifier: Any, name: str, value: np.ndarray | str, like: Any = h5t.C_
     else:
         tid, space, value = h5t.py_create(value.dtype), h5s.create_simple(value.shape), np.ascontiguousarray(value)
     h5a.create(identifier, name.encode(), tid, space).write(value, mtype=None if value.dtype.hasobject else tid)
-
-
-def _copy_root(model: Model, line: str, old: Any, to: Any) -> None:
-    """Copy the attributes of a file, with a line more in its history."""
-    has_text = h5a.exists(old, b"history") and isinstance(h5a.open(old, b"history").get_type(), h5t.TypeStringID)
-    before = conventions.text(hierarchy.attributes_of(old), "history")
-    history = f"{line}\n{before}" if before else line
-    _copy_attributes(each_attribute(old), to, {"history": history} if has_text or model.has_history else {})
-
-
-def _dimension_only(old: Any, to: Any, link: bytes) -> None:
-    """Make a dimension of netCDF without values, in the place of one that has some."""
-    made = h5d.create(to, link, h5t.IEEE_F32BE, old.id.get_space(), _laid_out_as(old, np.dtype("f4")))
-    if h5a.exists(old.id, b"_Netcdf4Dimid"):
-        _copy_attribute(h5a.open(old.id, b"_Netcdf4Dimid"), made)
-    h5ds.set_scale(made, f"{DIMENSION_ONLY}.{old.shape[0]:10}".encode())
 
 
 def _copied(found: Any, to: Any, link: bytes) -> Any:
@@ -302,68 +273,73 @@ def forms(model: Model) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | No
         return tuple(each.elements for each in results) if are_flat else None, tuple(each.missing for each in results)
 
 
-@contextmanager
-def _created(model: Model, line: str, path: str, *, early: bool) -> Iterator[list[h5py.Dataset]]:
+def _created(stack: ExitStack, model: Model, line: str, fd: int, *, early: bool) -> list[h5py.Dataset]:
     """Make the file of results with all but their elements: a copy if nothing else changes, or object by object."""
-    with ExitStack() as stack:
-        old, results = _old(model, stack)
-        for each in results if early else ():  # room for elements that are written elsewhere
-            each.plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
-            each.plist.set_fill_time(h5d.FILL_TIME_NEVER)
-        target = stack.enter_context(_Target(calls.SharedFile(path).open(), "r+b"))
-        left_out = set() if old is None else _left_out(model, old)
-        if early and old is not None and not left_out and _copy_around(model, old, results, target.fileno()):
-            file = stack.enter_context(_opened(target))
-            for attribute in [*each_attribute(file["/"].id)]:  # a new history has the place of the old one
-                if not hierarchy.leads(attribute.get_type()):
-                    h5a.delete(file["/"].id, attribute.name)
-            _copy_root(model, line, old["/"].id, file["/"].id)
-        elif old is None:
-            fcpl = h5p.create(h5p.FILE_CREATE)
-            fcpl.set_obj_track_times(False)
-            file = stack.enter_context(_opened(target, fcpl, h5f.LIBVER_EARLIEST))
-            for each in results:
-                _create(file, each)
-        else:
-            fcpl = _ordered_as(old["/"].id.get_create_plist(), old.id.get_create_plist())
-            file = stack.enter_context(_opened(target, fcpl))
-            _copy_file(model, line, results, old, file, left_out)
-        for name, values in model.cells.values.items():
-            file[name][...] = values
-        changes = model.cells.attributes.items()
-        for name, key, text in ((name, *each) for name, attributes in changes for each in attributes.items()):
+    old, results = _old(model, stack)
+    for each in results if early else ():  # room for elements that are written elsewhere
+        each.plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+        each.plist.set_fill_time(h5d.FILL_TIME_NEVER)
+    target = stack.enter_context(_Target(fd, "r+b", closefd=False))
+    wanted = {each.name for each in model.buffers if each.name == each.origin}
+    wanted |= {*model.kept.names} if model.kept else set()
+    objects = () if old is None else hierarchy.walk(old["/"].id)
+    absent = (each for each in objects if each.is_array and each.name not in wanted)
+    left_out = {key for each in absent for key in (each.name, each.address)}  # arrays that results have not
+    if early and old is not None and not left_out and _copy_around(model, old, results, fd):
+        file = stack.enter_context(_opened(target))
+    elif old is None:
+        fcpl = h5p.create(h5p.FILE_CREATE)
+        fcpl.set_obj_track_times(False)
+        file = stack.enter_context(_opened(target, fcpl, h5f.LIBVER_EARLIEST))
+        for each in results:
+            _create(file, each)
+    else:
+        fcpl = _ordered_as(old["/"].id.get_create_plist(), old.id.get_create_plist())
+        file = stack.enter_context(_opened(target, fcpl))
+        _copy_file(model, results, old, file, left_out)
+    if old is not None:
+        to, root = file["/"].id, old["/"].id
+        for attribute in [*each_attribute(to)]:  # a copy of the file has them, but a new history not in its place
+            if not hierarchy.leads(attribute.get_type()):
+                h5a.delete(to, attribute.name)
+        types = [each.get_type() for each in each_attribute(root) if each.name == b"history"]
+        before = conventions.text(hierarchy.attributes_of(root), "history")
+        history = {"history": f"{line}\n{before}" if before else line}
+        is_text = any(isinstance(each, h5t.TypeStringID) for each in types)
+        _copy_attributes(each_attribute(root), to, history if is_text or model.has_history else {})
+    _put_cells(model.cells, file)
+    return [file[each.name] for each in results]
+
+
+def _put_cells(cells: Cells, file: h5py.File) -> None:
+    """Write the values of coordinates, and the attributes that results have in the place of those of the model."""
+    for name, values in cells.values.items():
+        file[name][...] = values
+    for name, changes in cells.attributes.items():
+        for key, text in changes.items():
             file[name].attrs.pop(key, None)
             if text:
                 _put(file[name].id, key, text)
-        yield [file[each.name] for each in results]
-
-
-def _left_out(model: Model, old: h5py.File) -> set[object]:
-    """Return the names and addresses of the datasets of a file that results have not."""
-    wanted = {
-        *(model.kept.names if model.kept else ()),
-        *(each.name for each in model.buffers if each.name == each.origin),
-    }
-    found: set[object] = set()
-    for each in hierarchy.walk(old["/"].id):
-        is_array = each.outside or each.dataset is not None
-        if is_array and each.name not in wanted and not hierarchy.is_dimension_only(each.attributes):
-            found |= {each.name, each.address}
-    return found
 
 
 def _copy_around(model: Model, old: h5py.File, results: Sequence[_Result], fd: int) -> bool:
     """Copy a file except the elements that results replace, if it is hardly larger than these; return whether it is."""
     assert model.source is not None  # noqa: S101 - asked before
-    places, nbytes = sorted(each.place(old) for each in results), model.source.nbytes
+    places, nbytes = [], model.source.nbytes
+    for each in results:
+        if each.like is None or each.left_out or address(each.like.id)[0] != address(old.id)[0]:
+            return False
+        if (start := each.like.id.get_offset()) is None:
+            return False
+        places.append((start, start + each.like.id.get_storage_size()))
     with closing(model.source.open()) as file:
         is_small = nbytes <= _LARGER * sum(stop - start for start, stop in places)
         # The time of a change of its attributes would be in the file.
         has_times = h5o.get_info(old["/"].id).ctime
-        if file.fd is None or has_times or not is_small or (0, 0) in places:
+        if file.fd is None or has_times or not is_small:
             return False
         calls.allocate(fd, nbytes)
-        for (_, start), (stop, _) in pairwise([(0, 0), *places, (nbytes, nbytes)]):
+        for (_, start), (stop, _) in pairwise([(0, 0), *sorted(places), (nbytes, nbytes)]):
             if start < stop:
                 copying.copy_sparse(file.fd, fd, start, stop, start)
     return True
@@ -403,17 +379,13 @@ def _opened(target: Any, fcpl: Any = None, low: int = h5f.LIBVER_V18) -> h5py.Fi
     return h5py.File(h5f.create(b"result", h5f.ACC_TRUNC, fcpl=fcpl, fapl=fapl))
 
 
-def lay(model: Model, line: str, path: str) -> list[int]:
-    """Write all but the elements of results, and return where these begin."""
-    with _created(model, line, path, early=True) as datasets:
-        return [each.id.get_offset() or 0 for each in datasets]
-
-
-def encode(model: Model, line: str, jobs: int, results: Sequence[Array], path: str) -> None:
-    """Write a file with its results."""
-    with _created(model, line, path, early=False) as datasets:
-        for dataset, result in zip(datasets, results, strict=True):
+def write(model: Model, line: str, jobs: int, results: Sequence[Array] | None, fd: int) -> list[int]:
+    """Write a file of results, without their elements if these are None, and return where they begin."""
+    with ExitStack() as stack:
+        datasets = _created(stack, model, line, fd, early=results is None)
+        for dataset, result in zip(datasets, results or (), strict=results is not None):
             _fill(dataset, result, jobs)
+        return [each.id.get_offset() or 0 for each in datasets]
 
 
 _Blocks: TypeAlias = Iterator[tuple[tuple[slice, ...], np.ndarray]]  # a selection of an array, and its elements
@@ -452,35 +424,29 @@ def _deflate_level(dataset: h5py.Dataset, chosen: Sequence[Sequence[slice]]) -> 
 
 def _write_deflated(dataset: h5py.Dataset, level: int, blocks: _Blocks, nthreads: int) -> None:
     """Write blocks of whole chunks, which several threads deflate: the library has one."""
-    is_shuffled = dataset.id.get_create_plist().get_nfilters() > 1
+    chunk, is_shuffled = dataset.chunks, dataset.id.get_create_plist().get_nfilters() > 1
 
     def deflated(part: np.ndarray) -> bytes:
-        chunk = np.zeros(dataset.chunks, part.dtype)  # one at an edge of the array ends with zeros
-        chunk[tuple(map(slice, part.shape))] = part
-        octets = chunk.reshape(-1).view(np.uint8)
+        whole = np.zeros(chunk, part.dtype)  # one at an edge of the array ends with zeros
+        whole[tuple(map(slice, part.shape))] = part
+        octets = whole.reshape(-1).view(np.uint8)
         if is_shuffled:  # the first bytes of all elements, then the second ones
             octets = np.ascontiguousarray(octets.reshape(-1, part.dtype.itemsize).T)
         return zlib.compress(octets.data, level)
 
-    most = max(1, min(2 * nthreads, _AHEAD_NBYTES // (math.prod(dataset.chunks) * dataset.dtype.itemsize)))
+    most = max(1, min(2 * nthreads, _AHEAD_NBYTES // (math.prod(chunk) * dataset.dtype.itemsize)))
     begun: deque[tuple[tuple[int, ...], Future[bytes]]] = deque()
     with ThreadPoolExecutor(nthreads) as pool:
-        for at, part in _chunks(dataset.chunks, blocks):
-            if len(begun) == most:
-                dataset.id.write_direct_chunk(begun[0][0], begun.popleft()[1].result())
-            begun.append((at, pool.submit(deflated, part)))
-        for at, chunk in begun:
-            dataset.id.write_direct_chunk(at, chunk.result())
-
-
-def _chunks(chunk: Sequence[int], blocks: _Blocks) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-    """Yield where each chunk of some blocks begins, and its elements."""
-    for selection, block in blocks:
-        first = [each.start for each in selection] + [0] * (len(chunk) - len(selection))
-        for number in np.ndindex(*(-(-length // step) for length, step in zip(block.shape, chunk, strict=True))):
-            at = [each * step for each, step in zip(number, chunk, strict=True)]
-            part = block[tuple(slice(each, each + step) for each, step in zip(at, chunk, strict=True))]
-            yield tuple(map(sum, zip(first, at, strict=True))), part
+        for selection, block in blocks:
+            first = [each.start for each in selection] + [0] * (block.ndim - len(selection))
+            for number in np.ndindex(*(-(-length // step) for length, step in zip(block.shape, chunk, strict=True))):
+                at = [each * step for each, step in zip(number, chunk, strict=True)]
+                part = block[tuple(slice(each, each + step) for each, step in zip(at, chunk, strict=True))]
+                if len(begun) == most:
+                    dataset.id.write_direct_chunk(begun[0][0], begun.popleft()[1].result())
+                begun.append((tuple(map(sum, zip(first, at, strict=True))), pool.submit(deflated, part)))
+        for place, octets in begun:
+            dataset.id.write_direct_chunk(place, octets.result())
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import h5py
 import numpy as np
@@ -23,7 +23,7 @@ from mpired.errors import BufferFileError, DatatypeError, MpiredError, installat
 from mpired.files.names import digest
 from mpired.formats import conventions
 from mpired.formats.arrays import ArrayFile, ArrayHeader, ArrayLeaf
-from mpired.formats.conventions import Attribute, Attributes, Variable, octets_of, text_of
+from mpired.formats.conventions import Attribute, Variable, octets_of, text_of
 from mpired.formats.hdf5 import ERRORS
 from mpired.formats.input_options import InputOptions
 from mpired.formats.local import SourceFile
@@ -47,6 +47,7 @@ _KINDS = {
 }  # fmt: skip
 with contextlib.suppress(ImportError):
     importlib.import_module("hdf5plugin")  # registers them
+_Filter: TypeAlias = tuple[int, str, Sequence[int]]  # its number, its name and its settings
 DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable"
 
 
@@ -80,10 +81,13 @@ class HdfFile(ArrayFile):
     def blocks(self, place: str, start: int = 0) -> Iterator[np.ndarray]:
         """Yield the elements of an array from one on, in blocks of whole rows of chunks."""
         dataset = self.file[place]
-        if (octets := _octets(dataset)) is None:
-            yield from self.rows(place, dataset, dataset.chunks or (), start, self._memory // 2)
-        else:
+        tid, dtype = dataset.id.get_type(), _dtype(dataset.id)
+        if dtype.base.kind == "V" and dtype.base.names is None:  # bytes of no type, or of one that NumPy has not
+            octets = np.empty(dataset.shape, f"V{tid.get_size()}")
+            dataset.id.read(h5s.ALL, h5s.ALL, octets, tid)
             yield octets.reshape(-1)[start:]
+        else:
+            yield from self.rows(place, dataset, dataset.chunks or (), start, self._memory // 2)
 
     def arrays(self, leaf: ArrayLeaf, start: int, *, nullable: bool) -> Iterator[Values]:
         """Yield the values of a leaf; lists and references as objects that can be sent to other processes."""
@@ -116,20 +120,11 @@ class HdfFile(ArrayFile):
         is_text = h5py.check_string_dtype(_dtype(dataset.id)) is not None
         return np.asarray(dataset.asstr()[()]).reshape(-1) if is_text else super().whole(place)
 
-    def close(self) -> None:
-        """Close it."""
-        self.file.close()
-        super().close()
-
     def described(self, inputs: InputOptions) -> list[ArrayHeader]:
         """Describe all arrays, those too that the library does not know."""
         found = list(walk(self.file["/"].id))
         scales = {each.address: each.name for each in found if each.dataset is not None}
-        arrays = [
-            each
-            for each in found
-            if each.outside or (each.dataset is not None and not is_dimension_only(each.attributes))
-        ]
+        arrays = [each for each in found if each.is_array]
         dims = {each.name: _dims(each, scales) for each in arrays}
         variables = [Variable("", (), attributes_of(self.file.id))]
         groups = (each for each in found if isinstance(each.object, h5g.GroupID))
@@ -152,7 +147,7 @@ class HdfFile(ArrayFile):
         try:
             if dataset is None:
                 link = self.file.get(name, getlink=True)
-                dataset = _followed(_beside(self.file, link.filename), link.path)
+                dataset = _dataset_beside(self.file, link.filename, link.path)
                 found, is_carried = found._replace(attributes=attributes_of(dataset.id)), False
             if where:
                 _check_sources(dataset)
@@ -170,10 +165,15 @@ class HdfFile(ArrayFile):
         if shape is None:
             if inputs.any_type:
                 return ArrayHeader(name, None, (0,), label="no elements")
-            own, reason = digest(tid.encode()).digest(), f"{name!r} has no elements"
-            return ArrayHeader(name, None, None, label="no elements", reason=reason, digest=own, carried=True)
-        if gone := _missing_filters(dataset):
-            return self._encoded(name, shape, gone, is_carried=is_carried)
+            reason, form = f"{name!r} has no elements", digest(tid.encode()).digest()
+            return ArrayHeader(name, None, None, label="no elements", reason=reason, digest=form, carried=True)
+        plist = dataset.id.get_create_plist()
+        filters: list[_Filter] = []
+        for number in range(plist.get_nfilters() if dataset.chunks else 0):
+            code, _, values, octets = plist.get_filter(number)
+            filters.append((code, _FILTERS.get(code) or text_of(octets)[:40] or f"filter {code}", values))
+        if encoded := self._encoded(name, dataset, filters, is_carried=is_carried):
+            return encoded
         plain, label, reason = _form(name, dataset)
         nbytes = math.prod(shape) * max(1, _dtype(dataset.id).itemsize)
         if not self._outside and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self._source.nbytes:
@@ -187,32 +187,44 @@ class HdfFile(ArrayFile):
             header = conventions.header(name, shape, attributes, dtype, inputs, f"{name!r}")
             if header.packing is None and not found.outside:
                 header = header._replace(offset=self._offset(dataset, plain, nbytes))
-            has_fill = dataset.id.get_create_plist().fill_value_defined() != h5d.FILL_VALUE_UNDEFINED
+            has_fill = plist.fill_value_defined() != h5d.FILL_VALUE_UNDEFINED
             if header.unset is not None and not (has_fill and dataset.fillvalue == conventions.default_fill(dtype)):
                 header = header._replace(unset=None)
-            if inputs.window and _is_narrow(dataset):
+            scaled = plist.get_filter_by_id(h5z.FILTER_SCALEOFFSET)
+            is_cut = scaled is not None and tuple(scaled[1][:2]) != (h5z.SO_INT, 0)  # 0: as many as a chunk needs
+            if inputs.window and plain.kind in "iu" and (is_cut or not is_plain(dataset)):
                 reason = f"{name!r} has elements of fewer bits than {dtype_text(dtype)}, which new ones may not fit"
                 header = header._replace(dtype=None, label=dtype_text(dtype), reason=reason, way_out="")
         is_here = not (found.outside or dataset.is_virtual or dataset.external or leads(tid))
         header = header._replace(carried=is_carried, keeps=is_here)
-        header = header._replace(chunk=dataset.chunks or (), storage=_storage(dataset))
+        storage = [f"chunks of {dataset.chunks}"] if dataset.chunks else []
+        storage += ["compact"] if plist.get_layout() == h5d.COMPACT else []
+        storage += [f"{text} {own[0]}" if code == h5z.FILTER_DEFLATE and own else text for code, text, own in filters]
+        header = header._replace(chunk=dataset.chunks or (), storage=", ".join(storage))
         return self.with_digest(header, inputs.keep)
 
-    def _encoded(self, name: str, shape: tuple[int, ...], gone: Mapping[int, str], *, is_carried: bool) -> ArrayHeader:
-        """Describe an array whose filters are missing."""
-        filters = " and ".join(gone.values())
-        reason = f"array {name!r} is encoded by {filters}, for which HDF5 needs a plugin"
+    def _encoded(
+        self, name: str, dataset: h5py.Dataset, filters: Sequence[_Filter], *, is_carried: bool
+    ) -> ArrayHeader | None:
+        """Describe an array of which a chunk needs filters that the library has not; None if there is none."""
+        missing = {at: each for at, each in enumerate(filters) if not h5z.filter_avail(each[0])}
+        bits = sum(1 << at for at in missing)
+        if not missing or not dataset.id.chunk_iter(lambda chunk: True if bits & ~chunk.filter_mask else None):
+            return None
+        gone = {code: text if str(code) in text else f"{text} (filter {code})" for code, text, _ in missing.values()}
+        texts = " and ".join(gone.values())
+        reason = f"array {name!r} is encoded by {texts}, for which HDF5 needs a plugin"
         way_out = "set HDF5_PLUGIN_PATH"
         if gone.keys() <= _FILTERS.keys() and "hdf5plugin" not in sys.modules:
             way_out = f"install it with {installation('hdf5plugin')}"
         if is_carried:  # a coordinate could not be compared
             raise BufferFileError(self._source.name, f"{reason}; {way_out}")
-        label = f"elements encoded by {filters}"
-        return ArrayHeader(name, None, shape, label=label, reason=reason, way_out=way_out, keeps=False)
+        label = f"elements encoded by {texts}"
+        return ArrayHeader(name, None, dataset.shape, label=label, reason=reason, way_out=way_out, keeps=False)
 
     def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
         """Return where the elements of an array of the file lie, in one piece as NumPy has them; else None."""
-        offset = offset_of(dataset) if nbytes else None
+        offset: int | None = dataset.id.get_offset() if nbytes else None  # None unless they are in one piece
         if offset is None or not dataset.id.get_type().equal(h5t.py_create(dtype, logical=True)):
             return None
         if offset + nbytes > self._source.nbytes:
@@ -240,6 +252,13 @@ class Found(NamedTuple):
     dataset: h5py.Dataset | None = None  # if it is one
     outside: str = ""  # where it leads if that is in another file
     soft: bytes = b""  # the path of a soft link
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is an array, in this file or another one, and not only a dimension of netCDF without values."""
+        is_scale = self.attributes.get("CLASS") == "DIMENSION_SCALE"
+        is_empty = is_scale and DIMENSION_ONLY in str(self.attributes.get("NAME"))
+        return bool(self.outside) or (self.dataset is not None and not is_empty)
 
 
 def walk(group: h5g.GroupID, prefix: str = "", seen: set[tuple[int, int]] | None = None) -> Iterator[Found]:
@@ -274,8 +293,23 @@ def attributes_of(identifier: Any) -> dict[str, Attribute]:
     """Return the attributes of an object that have a meaning here, if they are numbers or a text, and not large."""
     names: list[bytes] = []
     h5a.iterate(identifier, names.append)
-    values = {text_of(name): _value(h5a.open(identifier, name)) for name in names if name in _MEANING}
-    return {name: value for name, value in values.items() if value is not None}
+    values: dict[str, Attribute] = {}
+    for name in filter(_MEANING.__contains__, names):
+        attribute = h5a.open(identifier, name)
+        space, tid = attribute.get_space(), attribute.get_type()
+        is_text, count = isinstance(tid, h5t.TypeStringID), space.get_simple_extent_npoints()
+        if space.get_simple_extent_type() == h5s.NULL or count * tid.get_size() > _ATTRIBUTE_NBYTES:
+            continue
+        if count != 1 if is_text else not isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID):
+            continue
+        array = np.empty(space.get_simple_extent_dims(), tid.dtype.newbyteorder("="))
+        attribute.read(array)
+        value: Attribute = array.reshape(-1)
+        if is_text:
+            octets = octets_of(value[0]) if isinstance(value[0], str) else bytes(value[0] or b"")
+            value = text_of(octets.split(b"\0")[0])
+        values[text_of(name)] = value
+    return values
 
 
 def each_attribute(identifier: Any) -> Iterator[Any]:
@@ -288,28 +322,6 @@ def each_attribute(identifier: Any) -> Iterator[Any]:
         h5a.iterate(identifier, names.append)
     for name in names:  # to open one by its number takes as long as to sort all
         yield h5a.open(identifier, name)
-
-
-def _value(attribute: Any) -> Attribute | None:
-    """Return the value of an attribute; None if it is neither numbers nor one text."""
-    space, tid = attribute.get_space(), attribute.get_type()
-    is_text, count = isinstance(tid, h5t.TypeStringID), space.get_simple_extent_npoints()
-    if space.get_simple_extent_type() == h5s.NULL or count * tid.get_size() > _ATTRIBUTE_NBYTES:
-        return None
-    if count != 1 if is_text else not isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID):
-        return None
-    array = np.empty(space.get_simple_extent_dims(), tid.dtype.newbyteorder("="))
-    attribute.read(array)
-    if not is_text:
-        return array.reshape(-1)
-    octets = array.reshape(-1)[0]
-    octets = octets_of(octets) if isinstance(octets, str) else bytes(octets or b"")
-    return text_of(octets.split(b"\0")[0])
-
-
-def is_dimension_only(attributes: Attributes) -> bool:
-    """Return whether a dataset is, by its attributes, a dimension of netCDF without values."""
-    return attributes.get("CLASS") == "DIMENSION_SCALE" and DIMENSION_ONLY in str(attributes.get("NAME"))
 
 
 def _dims(found: Found, scales: Mapping[Any, str]) -> tuple[str, ...]:
@@ -327,28 +339,25 @@ def _dims(found: Found, scales: Mapping[Any, str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _followed(file: h5py.File, path: str) -> h5py.Dataset:
-    """Return a dataset that is in a file itself: further links may lead to a pipe, for which the library would wait."""
+def _dataset_beside(file: h5py.File, name: str, place: str) -> h5py.Dataset:
+    """Return a dataset of a file that another one names, "" for itself."""
+    if name:
+        path = os.path.join(folder := os.path.dirname(file.filename), name)
+        if os.path.isabs(name) and not os.path.exists(path):  # the last part of it may be in the folder
+            path = os.path.join(folder, os.path.basename(name))
+        if not os.path.isfile(path):
+            raise ValueError(f"{name!r} is not a regular file" if os.path.exists(path) else f"there is no {name!r}")
+        try:
+            file = h5py.File(path, "r", locking=False)
+        except OSError as error:
+            raise ValueError(f"{name!r} cannot be opened ({' '.join(str(error).split())[:100]})") from None
     found: Any = file["/"]
-    for part in filter(None, path.split("/")):
+    for part in filter(None, place.split("/")):  # further links may lead to a pipe, for which the library would wait
         is_here = isinstance(found, h5py.Group) and isinstance(found.get(part, getlink=True), h5py.HardLink)
         found = found[part] if is_here else None
     if isinstance(found, h5py.Dataset):
         return found
-    raise ValueError(f"{os.path.basename(file.filename)!r} has no array {path!r}, or only a link to one")
-
-
-def _beside(file: h5py.File, name: str) -> h5py.File:
-    """Open a file that another one names: in its folder, where of a whole path that leads nowhere is the last part."""
-    path = os.path.join(folder := os.path.dirname(file.filename), name)
-    if os.path.isabs(name) and not os.path.exists(path):
-        path = os.path.join(folder, os.path.basename(name))
-    if not os.path.isfile(path):
-        raise ValueError(f"{name!r} is not a regular file" if os.path.exists(path) else f"there is no {name!r}")
-    try:
-        return h5py.File(path, "r", locking=False)
-    except OSError as error:
-        raise ValueError(f"{name!r} cannot be opened ({' '.join(str(error).split())[:100]})") from None
+    raise ValueError(f"{os.path.basename(file.filename)!r} has no array {place!r}, or only a link to one")
 
 
 def _check_sources(dataset: h5py.Dataset, above: tuple[object, ...] = ()) -> None:
@@ -366,7 +375,7 @@ def _check_sources(dataset: h5py.Dataset, above: tuple[object, ...] = ()) -> Non
         if "%" in f"{source.file_name}{source.dset_name}".replace("%%", ""):
             raise ValueError("it is in files by a pattern of their names, which is not read")
         name, array = (each.replace("%%", "%") for each in source[1:3])
-        _check_sources(_followed(dataset.file if name == "." else _beside(dataset.file, name), array), (*above, at))
+        _check_sources(_dataset_beside(dataset.file, "" if name == "." else name, array), (*above, at))
 
 
 def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
@@ -400,28 +409,11 @@ def _dtype(identifier: h5d.DatasetID) -> np.dtype:
     return found
 
 
-def _octets(dataset: h5py.Dataset) -> np.ndarray | None:
-    """Return elements that are bytes of no type, or of one that NumPy has not; None for others."""
-    dtype = _dtype(dataset.id)
-    if dtype.base.kind != "V" or dtype.base.names is not None:
-        return None
-    values = np.empty(dataset.shape, f"V{dataset.id.get_type().get_size()}")
-    dataset.id.read(h5s.ALL, h5s.ALL, values, dataset.id.get_type())
-    return values
-
-
 def is_plain(dataset: h5py.Dataset) -> bool:
     """Return whether NumPy has the type of an array, if that is a number, and not only a wider one."""
     tid = dataset.id.get_type()
     is_number = isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID)
     return not is_number or bool(tid.equal(h5t.py_create(dataset.dtype, logical=True)))
-
-
-def offset_of(dataset: h5py.Dataset) -> int | None:
-    """Return the offset of the elements of an array that is in the file in one piece; None for other arrays."""
-    is_one = dataset.id.get_create_plist().get_layout() == h5d.CONTIGUOUS and not dataset.external
-    offset: int | None = dataset.id.get_offset() if is_one else None
-    return offset
 
 
 def leads(tid: Any) -> bool:
@@ -431,36 +423,3 @@ def leads(tid: Any) -> bool:
     if isinstance(tid, h5t.TypeVlenID | h5t.TypeArrayID):
         return leads(tid.get_super())
     return isinstance(tid, h5t.TypeReferenceID)
-
-
-def _is_narrow(dataset: h5py.Dataset) -> bool:
-    """Return whether the elements of an array are stored in fewer bits than NumPy's have."""
-    scaled = dataset.id.get_create_plist().get_filter_by_id(h5z.FILTER_SCALEOFFSET)
-    is_cut = scaled is not None and tuple(scaled[1][:2]) != (h5z.SO_INT, 0)  # 0: as many as a chunk needs
-    return dataset.dtype.kind in "iu" and (is_cut or not is_plain(dataset))
-
-
-def _filters(dataset: h5py.Dataset) -> list[tuple[int, str, Sequence[int]]]:
-    """Return the numbers, names and settings of the filters of an array."""
-    plist = dataset.id.get_create_plist()
-    found = [plist.get_filter(number) for number in range(plist.get_nfilters() if dataset.chunks else 0)]
-    names = [_FILTERS.get(code) or text_of(name)[:40] or f"filter {code}" for code, _, _, name in found]
-    return [(code, name, values) for (code, _, values, _), name in zip(found, names, strict=True)]
-
-
-def _storage(dataset: h5py.Dataset) -> str:
-    """Say how an array is stored."""
-    is_compact = dataset.id.get_create_plist().get_layout() == h5d.COMPACT
-    words = [f"chunks of {dataset.chunks}"] if dataset.chunks else ["compact"] if is_compact else []
-    for code, text, values in _filters(dataset):
-        words.append(f"{text} {values[0]}" if code == h5z.FILTER_DEFLATE and values else text)
-    return ", ".join(words)
-
-
-def _missing_filters(dataset: h5py.Dataset) -> dict[int, str]:
-    """Return the filters that a chunk of an array needs and the library has not, by their numbers."""
-    gone = {at: (code, text) for at, (code, text, _) in enumerate(_filters(dataset)) if not h5z.filter_avail(code)}
-    bits = sum(1 << at for at in gone)
-    if not gone or not dataset.id.chunk_iter(lambda chunk: True if bits & ~chunk.filter_mask else None):
-        return {}
-    return {code: text if str(code) in text else f"{text} (filter {code})" for code, text in gone.values()}

@@ -56,12 +56,6 @@ class ArrayLayout(NamedTuple):
         """Offset and number of bytes of the arrays of an existing file that results replace, ascending."""
         return sorted((each.offset, each.count * each.stored.itemsize) for each in self.there if each.count)
 
-    @classmethod
-    def in_place_of(cls, arrays: Sequence[Array]) -> ArrayLayout:
-        """Return the layout of results that replace arrays of a file."""
-        places = [each.offset for each in arrays]
-        return cls(lambda _: places, tuple(each.stored for each in arrays), there=tuple(arrays))
-
     def __call__(self, results: Sequence[Array], fd: int) -> None:
         """Write results to an open file."""
         places = self.lay(fd)
@@ -74,7 +68,7 @@ class ArrayLayout(NamedTuple):
 class MarkingLayout(NamedTuple):
     """A layout of arrays in which some values mean that an element is missing."""
 
-    encode: Callable[[Sequence[Array], int], None]  # writes results to an open file
+    encode: Callable[[Sequence[Array], int], object]  # writes results to an open file
     missing: tuple[Missing | None, ...]  # see `ArrayLayout`
     carried: tuple[str, ...] = ()  # the names of arrays of a file of another format that it has too
 

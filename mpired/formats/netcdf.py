@@ -28,6 +28,7 @@ from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout, encoded
 from mpired.formats.local import DamageError, SourceFile
 from mpired.formats.rank import Model, RankFile
+from mpired.sources.local import peek
 from mpired.sources.source import OpenSource, Source
 
 _MAX_HEADER = 256 << 20
@@ -44,19 +45,6 @@ _64_BIT_OFFSET, _64_BIT_DATA = 2, 5
 _HISTORY = "history"
 
 
-class _Attribute(NamedTuple):
-    """The type of an attribute, and its bytes in the file."""
-
-    code: int
-    octets: bytes
-
-    @property
-    def value(self) -> Attribute:
-        if self.code == _CHAR:
-            return text_of(self.octets.split(b"\0")[0])
-        return np.frombuffer(self.octets, _FORMS[self.code])
-
-
 class _Dimension(NamedTuple):
     """A dimension; a length of 0 means that it is the number of records."""
 
@@ -66,11 +54,11 @@ class _Dimension(NamedTuple):
 
 @dataclass(frozen=True)
 class _Var:
-    """A variable of a header."""
+    """A variable of a header; its attributes are as in the file, a text as an array of characters."""
 
     name: str
     dims: tuple[_Dimension, ...]
-    attributes: Mapping[str, _Attribute]
+    attributes: Mapping[str, np.ndarray]
     code: int
     begin: int = 0
 
@@ -87,7 +75,7 @@ class _Var:
     @functools.cached_property
     def viewed(self) -> tuple[Attributes, np.dtype]:
         """The values of its attributes, and the form that an element is read in."""
-        return conventions.viewed({key: each.value for key, each in self.attributes.items()}, _FORMS[self.code])
+        return conventions.viewed(_values(self.attributes), _FORMS[self.code])
 
 
 @dataclass(frozen=True)
@@ -97,7 +85,7 @@ class _ClassicHeader:
     version: int
     nrecords: int
     dimensions: tuple[_Dimension, ...]
-    attributes: Mapping[str, _Attribute]
+    attributes: Mapping[str, np.ndarray]
     variables: Mapping[str, _Var]
 
     def shape(self, var: _Var) -> tuple[int, ...]:
@@ -116,6 +104,12 @@ class _ClassicHeader:
         stride, records = (self.stride, self.nrecords) if var.is_record else (var.piece, 1)
         form = var.viewed[1]
         return Pieces(var.begin, form, var.piece // form.itemsize, records, stride)
+
+
+def _values(attributes: Mapping[str, np.ndarray]) -> dict[str, Attribute]:
+    """Return attributes with a text in the place of an array of characters, up to the first NUL."""
+    values = {key: each.tobytes() if each.dtype == _FORMS[_CHAR] else each for key, each in attributes.items()}
+    return {key: text_of(each.split(b"\0")[0]) if isinstance(each, bytes) else each for key, each in values.items()}
 
 
 def _padded(nbytes: int) -> int:
@@ -151,9 +145,6 @@ class _Cursor:
         nbytes = self.number() * itemsize
         return self.take(_padded(nbytes))[:nbytes]
 
-    def name(self) -> str:
-        return text_of(self.octets())
-
     def entries(self, tag: int) -> range:
         """Return the numbers of the entries of a list."""
         found, count = self.number(4), self.number()
@@ -161,14 +152,15 @@ class _Cursor:
             raise DamageError(f"there is no list {tag}")
         return range(count)
 
-    def attributes(self) -> dict[str, _Attribute]:
-        return {
-            self.name(): _Attribute(code := self.number(4), self.octets(_FORMS[code].itemsize))
-            for _ in self.entries(_ATTRIBUTES)
-        }
+    def attributes(self) -> dict[str, np.ndarray]:
+        found = {}
+        for _ in self.entries(_ATTRIBUTES):
+            name, form = text_of(self.octets()), _FORMS[self.number(4)]
+            found[name] = np.frombuffer(self.octets(form.itemsize), form)
+        return found
 
     def variable(self, dimensions: Sequence[_Dimension]) -> _Var:
-        name = self.name()
+        name = text_of(self.octets())
         dims = tuple(dimensions[number] for number in [self.number() for _ in range(self.number())])
         if not all(each.length for each in dims[1:]):
             raise DamageError(f"the records of variable {name!r} are not its first dimension")
@@ -178,7 +170,7 @@ class _Cursor:
 
     def header(self) -> _ClassicHeader:
         nrecords = self.number()
-        dimensions = tuple(_Dimension(self.name(), self.number()) for _ in self.entries(_DIMENSIONS))
+        dimensions = tuple(_Dimension(text_of(self.octets()), self.number()) for _ in self.entries(_DIMENSIONS))
         attributes = self.attributes()
         variables = [self.variable(dimensions) for _ in self.entries(_VARIABLES)]
         by_name = {each.name: each for each in variables}
@@ -207,8 +199,7 @@ def _read_header(source: Source) -> _ClassicHeader:
 
 
 def _is_hdf5(source: Source) -> bool:
-    with closing(source.open()) as file, calls.errors_name(source.name):
-        return file.read(3, 0) != b"CDF" and source.nbytes > 0
+    return source.nbytes > 0 and peek(source, 3) != b"CDF"
 
 
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
@@ -219,7 +210,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     variables = [
         Variable(name, tuple(dim.name for dim in each.dims), each.viewed[0]) for name, each in header.variables.items()
     ]
-    group = Variable("", (), {name: each.value for name, each in header.attributes.items()})
+    group = Variable("", (), _values(header.attributes))
     carried = () if inputs.any_type else conventions.carried([*variables, group])
     found = [_array(header, each, inputs, is_carried=each.name in carried) for each in header.variables.values()]
     return arrays.inspect(source, inputs, found, Library(PiecesFile))
@@ -244,35 +235,6 @@ def _array(header: _ClassicHeader, var: _Var, inputs: InputOptions, *, is_carrie
     )
 
 
-class _NewFile(NamedTuple):
-    """A file of results."""
-
-    header: _ClassicHeader
-    results: Sequence[str]  # the names of their variables
-    source: Source | None  # the file that it is modelled on
-    # the variables that it has as this file has them: where they are in it and in the new one, and changed values
-    carried: Sequence[tuple[Pieces, Pieces, np.ndarray | None]]
-
-    def lay(self, fd: int) -> list[int]:
-        """Write all but the elements of results, and return where these begin."""
-        head, places = _packed(self.header), [self.header.pieces(name) for name in self.header.variables]
-        ends = [each.begin + _padded(each.end - each.begin) for each in places if each.end]
-        calls.allocate(fd, max([len(head), *ends]))
-        calls.pwrite_all(fd, head, 0)
-        for old, place, values in self.carried:
-            if values is not None:
-                ends = list(itertools.accumulate(count for _, count in place.ranges()))
-                arrays.put(fd, place, iter(np.split(values.astype(place.form).reshape(-1), ends[:-1])))
-            elif self.source is not None:
-                arrays.copy_pieces(self.source, old, fd, place)
-        return [self.header.variables[name].begin for name in self.results]
-
-    def encode(self, results: Sequence[Array], fd: int) -> None:
-        """Write the file with its results."""
-        self.lay(fd)
-        _put_results(fd, self.header, dict(zip(self.results, results, strict=True)))
-
-
 def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     """Lay out results like `model`, in the form of netCDF that its file has."""
     if model.source is not None and _is_hdf5(model.source):
@@ -283,17 +245,38 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     new = {(key := each.name or "value"): _new(each, old, dimensions, changes.get(key, {})) for each in model.buffers}
     kept = set(model.kept.names if model.kept else ()) - new.keys()
     variables = {name: each for name, each in old.variables.items() if name in new or name in kept} | new
-    attributes = {key: each for key, each in old.attributes.items() if key != _HISTORY or each.code == _CHAR}
-    before = [attributes[_HISTORY].octets] if _HISTORY in attributes else []
-    attributes[_HISTORY] = _Attribute(_CHAR, b"\n".join([octets_of(model.context.history()), *before]))
+    char = _FORMS[_CHAR]
+    attributes = {key: each for key, each in old.attributes.items() if key != _HISTORY or each.dtype == char}
+    before = [attributes[_HISTORY].tobytes()] if _HISTORY in attributes else []
+    attributes[_HISTORY] = np.frombuffer(b"\n".join([octets_of(model.context.history()), *before]), char)
     header = _placed(replace(old, dimensions=tuple(dimensions), attributes=attributes, variables=variables))
-    carried = [(old.pieces(name), header.pieces(name), model.cells.values.get(name)) for name in kept]
-    made = _NewFile(header, tuple(new), model.source, carried)
+    write = functools.partial(_write, model, header, {name: old.pieces(name) for name in kept})
     places = [header.pieces(name) for name in new]
     missing = tuple(conventions.missing(*each.viewed) for each in new.values())
     if all(each.is_one for each in places) and not any(buffer.nullable for buffer in model.buffers):
-        return ArrayLayout(made.lay, tuple(each.form for each in places), missing=missing)
-    return MarkingLayout(made.encode, missing)
+        return ArrayLayout(functools.partial(write, None), tuple(each.form for each in places), missing=missing)
+    return MarkingLayout(write, missing)
+
+
+def _write(
+    model: Model, header: _ClassicHeader, carried: Mapping[str, Pieces], results: Sequence[Array] | None, fd: int
+) -> list[int]:
+    """Write a file of results, without their elements if these are None, and return where they begin."""
+    names = [buffer.name or "value" for buffer in model.buffers]
+    head, places = _packed(header), {name: header.pieces(name) for name in header.variables}
+    ends = [each.begin + _padded(each.end - each.begin) for each in places.values() if each.end]
+    calls.allocate(fd, max([len(head), *ends]))
+    calls.pwrite_all(fd, head, 0)
+    for name, old in carried.items():
+        place, values = places[name], model.cells.values.get(name)
+        if values is not None:
+            cuts = list(itertools.accumulate(count for _, count in place.ranges()))[:-1]
+            arrays.put(fd, place, iter(np.split(values.astype(place.form).reshape(-1), cuts)))
+        elif model.source is not None:
+            arrays.copy_pieces(model.source, old, fd, place)
+    if results is not None:
+        _put_results(fd, header, dict(zip(names, results, strict=True)))
+    return [header.variables[name].begin for name in names]
 
 
 def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], changes: Mapping[str, str]) -> _Var:
@@ -317,8 +300,8 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], chang
     is_same = like.code == code or form == _FORMS[code]
     code, form = (like.code, form) if is_same else (code, _FORMS[code])
     own, left_out = conventions.of_result(*like.viewed, form, is_same=is_same, nullable=buffer.nullable)
-    made = {key: _Attribute(code, value.astype(_FORMS[code]).tobytes()) for key, value in own.items()}
-    made |= {key: _Attribute(_CHAR, octets_of(text)) for key, text in changes.items()}
+    made = {key: value.astype(_FORMS[code]) for key, value in own.items()}
+    made |= {key: np.frombuffer(octets_of(text), _FORMS[_CHAR]) for key, text in changes.items() if text}
     kept = {key: each for key, each in like.attributes.items() if key in own or key not in left_out}
     attributes = {key: each for key, each in (kept | made).items() if changes.get(key) != ""}
     return replace(like, name=name, code=code, attributes=attributes)
@@ -348,26 +331,25 @@ def _packed(header: _ClassicHeader) -> bytes:
     def text(octets: bytes, itemsize: int = 1) -> bytes:
         return number(len(octets) // itemsize) + octets.ljust(_padded(len(octets)), b"\0")
 
-    def name(found: str) -> bytes:
-        return text(octets_of(found))
-
     def entries(tag: int, parts: Sequence[bytes]) -> bytes:
         return number(tag if parts else 0, 4) + number(len(parts)) + b"".join(parts)
 
-    def attributes(found: Mapping[str, _Attribute]) -> bytes:
-        parts = [name(a) + number(code, 4) + text(octets, _FORMS[code].itemsize) for a, (code, octets) in found.items()]
+    def attributes(found: Mapping[str, np.ndarray]) -> bytes:
+        parts = [
+            text(octets_of(name)) + number(_BY_FORM[value.dtype], 4) + text(value.tobytes(), value.itemsize)
+            for name, value in found.items()
+        ]
         return entries(_ATTRIBUTES, parts)
 
-    def variable(var: _Var) -> bytes:
-        dims = b"".join(map(number, (len(var.dims), *map(header.dimensions.index, var.dims))))
-        size = min(_padded(var.piece), (1 << 8 * nbytes) - 1)
-        places = number(size) + number(var.begin, 4 if header.version == 1 else 8)
-        return name(var.name) + dims + attributes(var.attributes) + number(var.code, 4) + places
-
     head = b"CDF" + bytes([header.version]) + number(header.nrecords)
-    dimensions = entries(_DIMENSIONS, [name(each.name) + number(each.length) for each in header.dimensions])
-    variables = entries(_VARIABLES, [variable(each) for each in header.variables.values()])
-    return head + dimensions + attributes(header.attributes) + variables
+    dims = entries(_DIMENSIONS, [text(octets_of(each.name)) + number(each.length) for each in header.dimensions])
+    variables = []
+    for var in header.variables.values():
+        own = b"".join(map(number, (len(var.dims), *map(header.dimensions.index, var.dims))))
+        size = min(_padded(var.piece), (1 << 8 * nbytes) - 1)
+        place = number(size) + number(var.begin, 4 if header.version == 1 else 8)
+        variables.append(text(octets_of(var.name)) + own + attributes(var.attributes) + number(var.code, 4) + place)
+    return head + dims + attributes(header.attributes) + entries(_VARIABLES, variables)
 
 
 def _put_results(fd: int, header: _ClassicHeader, results: Mapping[str, Array]) -> None:

@@ -11,18 +11,18 @@ import math
 import re
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from mpired.datatypes import TIMES, Datatype, as_numbers, from_dtype, value_type
+from mpired.datatypes import TIMES, as_numbers, from_dtype, value_type
 from mpired.datatypes.times import is_of_numpy, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
-from mpired.formats.array import UNKNOWN_COUNT, Array
+from mpired.formats.array import NOWHERE, UNKNOWN_COUNT, Array
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import FlatLayout
 from mpired.formats.rank import NO_DATATYPE, Model, RankFile, SkippedArray, declared, dtype_text
-from mpired.sources.local import LocalSource, peek
+from mpired.sources.local import peek
 from mpired.sources.source import Source
 
 MAGIC = b"\x93NUMPY"
@@ -49,12 +49,11 @@ class NpyHeader(NamedTuple):
 class _Known(NamedTuple):
     """The meaning of the last header, which is mostly that of the next rank."""
 
-    source: Source | None  # unless that keeps something open
     dtype: np.dtype
     head: bytes
     nbytes: int  # of the source: the meaning depends on it, and on the options
     declared: tuple[object, ...]
-    buffer_of: Callable[[Source], Array]
+    array: Array  # but for its source
 
 
 _last: _Known | None = None
@@ -66,7 +65,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     known, declarations = _last, (inputs.datatype, inputs.type_order, inputs.named, inputs.any_type)
     is_alike = known is not None and known.nbytes == source.nbytes and known.declared == declarations
     if known and is_alike and not source.is_forward and peek(source, len(known.head)) == known.head:
-        return RankFile(source, (known.buffer_of(source),), format=_NAME)
+        return RankFile(source, (known.array._replace(source=source),), format=_NAME)
     header = header_in(source.name, functools.partial(peek, source))
     dtype, shape = header.dtype, header.shape
     # The end of a stream shows when it is read.
@@ -81,14 +80,10 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     else:
         datatype, stored = declared(source, inputs, dtype, "holds"), as_numbers(dtype)
     order = header.fortran_order and len(shape) > 1  # with one dimension both orders are the same
-    array: dict[str, Any] = {"stored": stored, "shape": shape, "fortran_order": order, "to_end": True}
-    buffer_of: Callable[[Source], Array] = functools.partial(
-        Array, datatype=datatype, count=math.prod(shape), offset=len(header.head), **array
-    )
+    array = Array(source, datatype, math.prod(shape), stored, len(header.head), shape, order, to_end=True)
     if not source.is_forward:
-        kept = source if isinstance(source, LocalSource) and source.keep is None else None
-        _last = _Known(kept, dtype, header.head, source.nbytes, declarations, buffer_of)
-    return RankFile(source, (buffer_of(source),), format=_NAME)
+        _last = _Known(dtype, header.head, source.nbytes, declarations, array._replace(source=NOWHERE))
+    return RankFile(source, (array,), format=_NAME)
 
 
 def check_datatype(subject: str, dtype: np.dtype) -> None:
@@ -167,10 +162,9 @@ def _parsed(text: bytes, *, is_utf8: bool) -> tuple[tuple[int, ...], bool, np.dt
 def prepare(model: Model) -> FlatLayout:
     """Lay out a result like `model`: its shape and order, and its form or at least its byte order."""
     buffer, dtype, known = model.buffers[0], None, _last
-    if model.source is not None:  # mostly that of the first rank, which is known
-        is_known = known is not None and known.source is model.source
-        name, read = model.source.name, functools.partial(peek, model.source)
-        dtype = known.dtype if known and is_known else header_in(name, read).dtype
+    if (source := model.source) is not None:
+        is_known = known and peek(source, len(known.head)) == known.head
+        dtype = known.dtype if known and is_known else header_in(source.name, functools.partial(peek, source)).dtype
     stored, head = laid_out(buffer, dtype)
 
     def head_of(count: int) -> bytes:
@@ -183,17 +177,12 @@ def prepare(model: Model) -> FlatLayout:
 def laid_out(buffer: Array, dtype: np.dtype | None, nbytes: int = 0) -> tuple[np.dtype, bytes]:
     """Return the form of the elements of a result like `buffer`, and the header before them."""
     if dtype is None:
-        dtype = (buffer.form or _form_of(buffer.datatype)).newbyteorder(buffer.byte_order)
+        datatype = buffer.datatype
+        if datatype.group in TIMES and not is_of_numpy(datatype):
+            raise DatatypeError(f"{datatype}", "has no form in npy; use `to='parquet'` or `to='arrow'`")
+        dtype = buffer.form or (np.dtype(bool) if datatype.is_bool else datatype.form)
+        dtype = (numpy_form(datatype) if datatype.group in TIMES else dtype).newbyteorder(buffer.byte_order)
     return as_numbers(dtype), header_of(dtype, buffer.dimensions, fortran_order=buffer.fortran_order, nbytes=nbytes)
-
-
-def _form_of(datatype: Datatype) -> np.dtype:
-    """Return what NumPy calls elements of a datatype."""
-    if datatype.group not in TIMES:
-        return np.dtype(bool) if datatype.is_bool else datatype.form
-    if not is_of_numpy(datatype):
-        raise DatatypeError(f"{datatype}", "has no form in npy; use `to='parquet'` or `to='arrow'`")
-    return numpy_form(datatype)
 
 
 def header_of(dtype: np.dtype, shape: tuple[int, ...], *, fortran_order: bool, nbytes: int = 0) -> bytes:

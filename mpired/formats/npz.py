@@ -43,16 +43,11 @@ _MAX_MEMBERS = 1 << 16
 
 
 class _Member(NamedTuple):
-    """A member of an archive, the header of its array, and where its elements begin if they are stored as they are."""
+    """A member of an archive, the header of its array, and where its elements begin; None if they are compressed."""
 
     info: zipfile.ZipInfo
     header: npy.NpyHeader
-    start: int
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether its bytes are stored in the archive as they are."""
-        return self.info.compress_type == zipfile.ZIP_STORED
+    start: int | None
 
 
 class _Archive(ArrayFile):
@@ -60,11 +55,11 @@ class _Archive(ArrayFile):
 
     def begin(self) -> None:
         """Read the directory."""
-        self.zip = zipfile.ZipFile(SourceFile(self._bytes, self._source.nbytes))
+        self.file = zipfile.ZipFile(SourceFile(self._bytes, self._source.nbytes))
 
     def members(self) -> dict[str, _Member]:
         """Return the members by the names of their arrays."""
-        infos = [info for info in self.zip.infolist() if not info.is_dir()]
+        infos = [info for info in self.file.infolist() if not info.is_dir()]
         name = self._source.name
         if len(infos) > _MAX_MEMBERS:
             raise BufferFileError(name, f"has {len(infos)} members, more than {_MAX_MEMBERS}")
@@ -77,22 +72,24 @@ class _Archive(ArrayFile):
         if not info.filename.endswith(_SUFFIX) or info.flag_bits & 1:
             what = "is encrypted" if info.flag_bits & 1 else "is no .npy array"
             raise BufferFileError(subject, f"{what}; an .npz file holds arrays alone, as numpy.savez writes them")
-        with self.zip.open(info) as file:
+        with self.file.open(info) as file:
             head = file.read(_HEAD_NBYTES)
         header = npy.header_in(subject, lambda nbytes, at: head[at : at + nbytes])
         npy.check_size(subject, header, info.file_size - len(header.head))
+        if info.compress_type != zipfile.ZIP_STORED:
+            return _Member(info, header, None)
         local = self._bytes.read(_LOCAL_NBYTES, info.header_offset)
         start = info.header_offset + _LOCAL_NBYTES + sum(struct.unpack_from("<HH", local, _LENGTHS))
         return _Member(info, header, start + len(header.head))
 
     def blocks(self, place: str, start: int = 0) -> Iterator[np.ndarray]:
         """Yield the elements of an array from one on."""
-        info = self.zip.getinfo(place + _SUFFIX)
+        info = self.file.getinfo(place + _SUFFIX)
         header = self._member(info).header
         dtype = header.dtype
         npy.check_not_objects(f"array {place!r}", dtype)
         step, left = max(1, _BLOCK_NBYTES // max(1, dtype.itemsize)), math.prod(header.shape) - start
-        with self.zip.open(info) as file:
+        with self.file.open(info) as file:
             file.seek(len(header.head) + start * dtype.itemsize)
             for count in [step] * (left // step) + [left % step]:
                 octets = file.read(count * dtype.itemsize)
@@ -104,32 +101,26 @@ class _Archive(ArrayFile):
 
     def described(self, inputs: InputOptions) -> list[ArrayHeader]:
         """Describe all arrays from the headers of the members."""
-        return [_described(name, member, inputs) for name, member in self.members().items()]
-
-    def close(self) -> None:
-        self.zip.close()
-        super().close()
+        arrays = []
+        for name, (_, header, start) in self.members().items():
+            dtype = header.dtype
+            found = ArrayHeader(
+                name, dtype, header.shape, start, fortran_order=header.fortran_order,
+                storage="deflated" if start is None else "", keeps=not dtype.hasobject,  # objects are never loaded
+                carried=dtype.kind in "USmM" and not dtype.hasobject and not inputs.any_type,
+            )  # fmt: skip
+            try:
+                npy.check_datatype(name, dtype)
+            except DatatypeError as error:
+                stored, reason = None if dtype.hasobject else dtype, f"array {name!r}: {error.reason}"
+                found = found._replace(dtype=None, stored=stored, label=npy.label_of(dtype), reason=reason)
+            arrays.append(found)
+        return arrays
 
 
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe an npz file from its directory and the headers of its members."""
     return inspect_by(Library(_Archive, _ERRORS), source, inputs)
-
-
-def _described(name: str, member: _Member, inputs: InputOptions) -> ArrayHeader:
-    """Describe the array of a member."""
-    header, dtype = member.header, member.header.dtype
-    found = ArrayHeader(
-        name, dtype, header.shape, member.start if member.is_stored else None, fortran_order=header.fortran_order,
-        storage="" if member.is_stored else "deflated", keeps=not dtype.hasobject,  # objects are never loaded
-        carried=dtype.kind in "USmM" and not dtype.hasobject and not inputs.any_type,
-    )  # fmt: skip
-    try:
-        npy.check_datatype(name, dtype)
-    except DatatypeError as error:
-        stored, reason = None if dtype.hasobject else dtype, f"array {name!r}: {error.reason}"
-        return found._replace(dtype=None, stored=stored, label=npy.label_of(dtype), reason=reason)
-    return found
 
 
 class _NewNpz(NamedTuple):
@@ -151,15 +142,15 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
     if model.source is not None:
         with errors_of(model.source.name, _ERRORS), closing(_Archive(model.source)) as archive:
             old = archive.members()
-    method = zipfile.ZIP_STORED if all(member.is_stored for member in old.values()) else zipfile.ZIP_DEFLATED
+    method = zipfile.ZIP_DEFLATED if any(each.start is None for each in old.values()) else zipfile.ZIP_STORED
     kept = [old[name].info for name in (model.kept.names if model.kept else ())]
-    new = [_NewNpz(_info(each.filename, method, each.file_size)) for each in kept]
+    new = [_NewNpz(new_member(each.filename, method, each.file_size)) for each in kept]
     for number, buffer in enumerate(model.buffers):
         dtype = old[buffer.own_name].header.dtype if buffer.own_name in old else None
         is_same = dtype is not None and agrees(buffer.datatype, dtype)
         stored, head = npy.laid_out(buffer, dtype if is_same else None)
         name = (buffer.name or f"arr_{number}") + _SUFFIX
-        new.append(_NewNpz(_info(name, method, len(head) + buffer.count * stored.itemsize), head, stored))
+        new.append(_NewNpz(new_member(name, method, len(head) + buffer.count * stored.itemsize), head, stored))
     if method == zipfile.ZIP_DEFLATED and model.source is not None:
         return functools.partial(_write, new, model.source)
     for member, after in itertools.pairwise(new):
@@ -168,10 +159,10 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
     return ArrayLayout(functools.partial(_lay, new, model.source), forms, functools.partial(_finish, new))
 
 
-def _info(name: str, method: int, nbytes: int = 0) -> zipfile.ZipInfo:
-    """Return a member that is the same whenever it is written."""
+def new_member(name: str, method: int = zipfile.ZIP_STORED, nbytes: int = 0, mode: int = 0o600) -> zipfile.ZipInfo:
+    """Return a member of a zip archive that is the same whenever it is written."""
     info = zipfile.ZipInfo(name)  # with the first time that archives can tell
-    info.compress_type, info.external_attr = method, 0o600 << 16
+    info.compress_type, info.external_attr = method, mode << 16
     info.header_offset, info.file_size, info.compress_size, info.CRC = 0, nbytes, nbytes, 0
     return info
 
@@ -185,7 +176,7 @@ def _lay(new: Sequence[_NewNpz], source: Source | None, fd: int) -> list[int]:
     if source is not None and copied:
         with errors_of(source.name, _ERRORS), closing(_Archive(source)) as archive:
             for each in copied:
-                calls.pwrite_all(fd, archive.zip.read(each.info.filename), each.start)
+                calls.pwrite_all(fd, archive.file.read(each.info.filename), each.start)
     return [each.start + len(each.head) for each in new if each.stored is not None]
 
 
@@ -212,7 +203,7 @@ def _write(new: Sequence[_NewNpz], source: Source, results: Sequence[Array], fd:
                     for block in encoded(next(left), each.stored):
                         to.write(block.view(np.uint8).data)
                 else:
-                    with errors_of(source.name, _ERRORS), old.zip.open(each.info.filename) as before:
+                    with errors_of(source.name, _ERRORS), old.file.open(each.info.filename) as before:
                         while octets := before.read(_BLOCK_NBYTES):
                             to.write(octets)
 
@@ -225,6 +216,6 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     new = []
     for name, (info, header, _) in members.items():
         is_new = name in results
-        made = _info(info.filename, info.compress_type)
+        made = new_member(info.filename, info.compress_type)
         new.append(_NewNpz(made, header.head, as_numbers(header.dtype)) if is_new else _NewNpz(made))
     _write(new, source, [results[name] for name in members if name in results], fd)

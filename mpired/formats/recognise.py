@@ -78,7 +78,7 @@ def format_named(name: str, option: str = "format", *, readable: bool = False) -
 def format_names(*, readable: bool = False) -> list[str]:
     """Return the names of all formats, perhaps of those that can be an input; installed ones are not loaded for it."""
     own = [row.name for row in _ROWS if row.readable or not readable]
-    return [*own, *(name for name in plugins.names() if name not in FORMATS)]
+    return [*own, *(name for name in plugins.points() if name not in FORMATS)]
 
 
 def by_suffix(path: str) -> Format | None:
@@ -285,7 +285,7 @@ def check_raw_suffix(path: str) -> None:
 def arrays_in_place(file: RankFile) -> list[Array]:
     """Return the buffers of a file if they are changed where they lie; none if it is written again."""
     row = format_named(file.format)
-    found = [each for each in file.buffers if each.is_flat]
+    found = [each for each in file.buffers if each.reader is None]
     # What may be missing is looked for first, which nothing does that changes elements where they lie.
     in_place = row.in_place and all(each.missing is None for each in found)
     if len(found) < len(file.buffers) or not (row.is_flat or in_place):

@@ -107,7 +107,13 @@ def _read_header(source: Source) -> _Header:
     for name, tensor in header.items():
         _check_tensor(source, name, tensor)
     tensors = dict(sorted(header.items(), key=lambda item: tuple(item[1]["data_offsets"])))
-    _check_dense(source, tensors, source.nbytes - _LENGTH - length)
+    end, nbytes = 0, source.nbytes - _LENGTH - length
+    for name, tensor in tensors.items():  # which fill the rest of the file, one after another
+        if tensor["data_offsets"][0] != end:
+            _bad(source, f"tensor {name!r} begins at byte {tensor['data_offsets'][0]} of the data, and not at {end}")
+        end = tensor["data_offsets"][1]
+    if end != nbytes:
+        _bad(source, f"the tensors have {end} bytes, and the file has {nbytes} for them")
     return _Header(source, _LENGTH + length, tensors, metadata)
 
 
@@ -142,18 +148,14 @@ def _read_index(source: Source) -> dict[str, Any]:
     return index
 
 
-def _open_shard(source: Source, shard: str, context: Context) -> Source:
-    return open_source(source.name[: source.name.rfind("/") + 1] + shard, context)
-
-
 def _headers(source: Source, context: Context) -> list[_Header]:
     """Return the header of a file, or those of all shards of an index, which agree with it."""
     if not source.name.endswith(INDEX_SUFFIX):
         return [_read_header(source)]
     shards: dict[str, str] = _read_index(source)["weight_map"]
-    found = []
+    found, folder = [], source.name[: source.name.rfind("/") + 1]
     for shard in sorted({*shards.values()}):
-        found.append(_read_header(_open_shard(source, shard, context)))
+        found.append(_read_header(open_source(folder + shard, context)))
         own = {name for name, where in shards.items() if where == shard}
         if wrong := own ^ found[-1].tensors.keys():
             _bad(source, f"the index and the shard {shard} disagree on the tensor {min(wrong)!r}")
@@ -177,17 +179,6 @@ def _check_tensor(source: Source, name: str, tensor: Any) -> None:
         _bad(source, f"tensor {name!r} needs {nbytes} bytes, and has {end - start}")
 
 
-def _check_dense(source: Source, tensors: dict[str, dict[str, Any]], nbytes: int) -> None:
-    """Check that the tensors fill the rest of the file, one after another."""
-    end = 0
-    for name, tensor in tensors.items():
-        if tensor["data_offsets"][0] != end:
-            _bad(source, f"tensor {name!r} begins at byte {tensor['data_offsets'][0]} of the data, and not at {end}")
-        end = tensor["data_offsets"][1]
-    if end != nbytes:
-        _bad(source, f"the tensors have {end} bytes, and the file has {nbytes} for them")
-
-
 def prepare(model: Model) -> ArrayLayout:
     """Lay out results like `model`: the tensors with their types as far as they stay, and the metadata of its file."""
     parts = [] if model.source is None else _headers(model.source, model.context)
@@ -195,7 +186,14 @@ def prepare(model: Model) -> ArrayLayout:
     kept = model.kept.carried if isinstance(model.kept, KeptArrays) else ()
     new, sizes, stored = dict[str, dict[str, Any]](), dict[str, int](), list[np.dtype]()
     for buffer in model.buffers:
-        code, form = _type_of(buffer, old.get(buffer.own_name, {}).get("dtype", ""))
+        code = old.get(buffer.own_name, {}).get("dtype", "")
+        # A short type stays if its elements are as they were.
+        if code not in _SHORT or buffer.datatype.form != np.dtype(np.float32) or buffer.form is not None:
+            dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.datatype.form
+            code = _NAMES.get(dtype.newbyteorder("<"))
+        if code is None:
+            raise DatatypeError(buffer.datatype.label, "has no form in safetensors; use `to='npy'` or `to='npz'`")
+        form = _form(code)
         name = buffer.name or "value"
         new[name], sizes[name] = {"dtype": code, "shape": list(buffer.dimensions)}, buffer.count * form.itemsize
         stored.append(form)
@@ -211,17 +209,6 @@ def prepare(model: Model) -> ArrayLayout:
         end += sizes[name]
     metadata = {key: value for part in parts for key, value in part.metadata.items() if key != _NOTE}
     return ArrayLayout(functools.partial(_lay, new, metadata, model.note, names, kept), tuple(stored))
-
-
-def _type_of(buffer: Array, old: str) -> tuple[str, np.dtype]:
-    """Return the code and the form of a result: that of the file if its elements are as they were there."""
-    if old in _SHORT and buffer.datatype.form == np.dtype(np.float32) and buffer.form is None:
-        return old, _form(old)
-    dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.datatype.form
-    code = _NAMES.get(dtype.newbyteorder("<"))
-    if code is None:
-        raise DatatypeError(buffer.datatype.label, "has no form in safetensors; use `to='npy'` or `to='npz'`")
-    return code, _form(code)
 
 
 def _lay(
@@ -245,7 +232,7 @@ def divided(
 ) -> Iterator[tuple[str, Sequence[int], ArrayLayout]]:
     """Lay out results in shards like those of the model, and in an index: yield name, arrays and layout of each."""
     assert model.source is not None  # noqa: S101 - an index
-    index, nbytes = _read_index(model.source), 0
+    index, nbytes, folder = _read_index(model.source), 0, model.source.name[: model.source.name.rfind("/") + 1]
     kept = model.kept if isinstance(model.kept, KeptArrays) else KeptArrays(model.source, (), None)
     origins = {each.name: each.origin for each in model.buffers} | {name: name for name in kept.names}
     shards = {
@@ -256,7 +243,7 @@ def divided(
         carried = tuple(each for each in kept.carried if shards[each.name] == shard)
         part = model._replace(
             buffers=tuple(model.buffers[number] for number in own),
-            source=_open_shard(model.source, shard, model.context),
+            source=open_source(folder + shard, model.context),
             kept=kept._replace(carried=carried),
         )
         layout = prepare(part)

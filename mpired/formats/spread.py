@@ -29,14 +29,23 @@ class Records:
     @classmethod
     def of(cls, source: Source, datatype: Datatype, offset: int, count: int | None) -> Records:
         """Return the elements of a file: those declared, or all that are in it."""
-        found = cls(datatype, _count(source, datatype, offset) if count is None else count, offset)
+        if count is None:
+            typemap, nbytes = datatype.typemap, source.nbytes - offset
+            if nbytes < 0:
+                raise CountError(source.name, f"has {source.nbytes} bytes, fewer than `offset={offset}` skips")
+            if typemap.extent <= 0 or not typemap.size:
+                reason = f"is needed: the extent of {datatype.label} is {typemap.extent}, its size {typemap.size}"
+                raise UsageError("`count`", reason)
+            count = max(0, (nbytes - typemap.true_ub) // typemap.extent + 1) if nbytes else 0
+            # The last element may end with its last entry, or with its extent (MPI-4.1, 5.1.6).
+            end = (count - 1) * typemap.extent + max(typemap.true_ub, typemap.ub) if count else 0
+            if nbytes > end:
+                elements = f"{count} elements of {datatype.label}, whose extent is {typemap.extent}"
+                reason = f"{nbytes - end} bytes are left after {elements}"
+                raise CountError(source.name, f"{reason}; say with `count` how many to take")
+        found = cls(datatype, count, offset)
         found.check_inside(source)
         return found
-
-    @property
-    def run(self) -> Run:
-        """The elements as copies of the type map."""
-        return self.part(0, self.count)
 
     def part(self, start: int, count: int) -> Run:
         """Return `count` elements, from element `start` on."""
@@ -46,7 +55,7 @@ class Records:
     @property
     def reach(self) -> tuple[int, int]:
         """The first byte that belongs to an element, and the end of the last; both 0 if there is none."""
-        return transfer.reach(self.run) if self.nbytes else (0, 0)
+        return transfer.reach(self.part(0, self.count)) if self.nbytes else (0, 0)
 
     @property
     def end(self) -> int:
@@ -88,39 +97,18 @@ class Records:
             raise DatatypeError(f"{self.datatype}", f"{reason}; {way_out}")
 
 
-def _count(source: Source, datatype: Datatype, offset: int) -> int:
-    typemap, nbytes = datatype.typemap, source.nbytes - offset
-    if nbytes < 0:
-        raise CountError(source.name, f"has {source.nbytes} bytes, fewer than `offset={offset}` skips")
-    if typemap.extent <= 0 or not typemap.size:
-        reason = f"is needed: the extent of {datatype.label} is {typemap.extent}, its size {typemap.size}"
-        raise UsageError("`count`", reason)
-    count = max(0, (nbytes - typemap.true_ub) // typemap.extent + 1) if nbytes else 0
-    # The last element may end with its last entry, or with its extent (MPI-4.1, 5.1.6).
-    end = (count - 1) * typemap.extent + max(typemap.true_ub, typemap.ub) if count else 0
-    if nbytes > end:
-        elements = f"{count} elements of {datatype.label}, whose extent is {typemap.extent}"
-        reason = f"{nbytes - end} bytes are left after {elements}"
-        raise CountError(source.name, f"{reason}; say with `count` how many to take")
-    return count
-
-
 def gather(file: OpenSource, source: Source, run: Run, packed: np.ndarray) -> None:
     """Read the bytes of a run, which is no larger than `transfer.cut` makes them, to `packed`."""
     with calls.errors_name(source.name):
-        if transfer.is_dense(run):
-            _read(file, source, packed, transfer.reach(run)[0])
-            return
-        for window in transfer.windows(run):
+        is_dense = transfer.is_dense(run)
+        if is_dense and file.read_into(packed.data, transfer.reach(run)[0]) < len(packed):
+            raise source.changed()
+        for window in () if is_dense else transfer.windows(run):
             room = np.empty((len(window.starts), window.nbytes), np.uint8)
-            for start, stretch in zip(window.starts, room, strict=True):
-                _read(file, source, stretch, start)
+            stretches = zip(window.starts, room, strict=True)
+            if any(file.read_into(each.data, start) < len(each) for start, each in stretches):
+                raise source.changed()
             window.gather(room, packed)
-
-
-def _read(file: OpenSource, source: Source, octets: np.ndarray, start: int) -> None:
-    if file.read_into(octets.data, start) < len(octets):
-        raise source.changed()
 
 
 def scatter(fd: int, run: Run, packed: np.ndarray) -> None:
@@ -147,11 +135,6 @@ def _cut(run: Run, packed: np.ndarray) -> Iterator[tuple[Run, np.ndarray]]:
         at = end
 
 
-def records_of(array: Array) -> Records:
-    """Return where the elements of an array that is spread over its file are."""
-    return Records(array.datatype, array.count, array.offset)
-
-
 class SpreadReader(FlatReader):
     """Reads element ranges of an array that is spread over its file. The caller closes it."""
 
@@ -159,7 +142,8 @@ class SpreadReader(FlatReader):
         """Fill `block` with the elements from `start` on, packed, in native byte order."""
         array = self._array
         stored = block if array.stored == block.dtype else np.empty(len(block), array.stored)
-        for run, packed in _cut(records_of(array).part(start, len(block)), stored.view(np.uint8)):
+        records = Records(array.datatype, array.count, array.offset)
+        for run, packed in _cut(records.part(start, len(block)), stored.view(np.uint8)):
             gather(self.file, array.source, run, packed)
         if stored is not block:
             convert(stored, block, array.source.name, start)
@@ -192,7 +176,7 @@ class SpreadLayout:
             records = Records(self.datatype, count, max(0, -low))
             records.make_room(fd)
             return records
-        old, source = records_of(self.around), self.around.source
+        old, source = Records(self.datatype, self.around.count, self.around.offset), self.around.source
         records = replace(old, count=count)
         tail = old.reach[1] if old.count else old.offset
         end = records.reach[1] if count else old.offset

@@ -10,7 +10,7 @@ import functools
 import re
 import resource
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -92,38 +92,28 @@ def too_large(name: str, what: str, nbytes: int | None, limit: int) -> BufferFil
 
 
 class ColumnFile:
-    """An open file with columns of plain values, its leaves, which only the format knows. The caller closes it."""
+    """An open file with columns of plain values, its leaves, which only the format knows. The caller closes it.
+
+    Its method `arrays(leaf, start, nullable=)` yields the values of a leaf from `start` on, truth values as bytes;
+    missing ones are errors unless they are `nullable`.
+    """
 
     def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
         self._source = source
         self._memory = memory  # the most bytes that are decoded at once
         self._bytes = source.open()
+        self.file: Any = None  # as the library has opened it
         with calls.undoing(self._bytes.close):
             self.begin()
 
     def begin(self) -> None:
         """Read what describes the file."""
 
-    def arrays(self, leaf: Any, start: int, *, nullable: bool) -> Iterator[Values]:
-        """Yield the values of a leaf from `start` on, truth values as bytes; missing ones are errors or `nullable`."""
-        raise NotImplementedError
-
     def close(self) -> None:
         """Close the file."""
+        if self.file is not None:
+            self.file.close()
         self._bytes.close()
-
-
-class Decoded(NamedTuple):
-    """The reader of an array that a library decodes."""
-
-    opener: Callable[[Source, int], Any]  # opens the file as `ColumnFile` does
-    leaves: tuple[Any, ...]  # the plain columns that the array consists of, as the format knows them
-    # what the library raises, besides the usual exceptions, for a damaged file
-    errors: tuple[type[Exception], ...] = ()
-
-    def __call__(self, array: Array) -> ColumnReader:
-        """Open an array."""
-        return ColumnReader(array, self)
 
 
 def form_of(datatype: Datatype, fields: Sequence[str]) -> np.dtype:
@@ -135,17 +125,27 @@ def form_of(datatype: Datatype, fields: Sequence[str]) -> np.dtype:
 
 
 class ColumnReader:
-    """Reads element ranges of a decoded array; cheapest in ascending order. The caller closes it."""
+    """Reads element ranges of an array that a library decodes; cheapest in ascending order. The caller closes it.
 
-    def __init__(self, array: Array, decoded: Decoded) -> None:
-        self._array, self._errors = array, decoded.errors
-        with errors_of(array.source.name, self._errors):
-            self._file = decoded.opener(array.source, array.memory)
+    The opener opens the file as `ColumnFile` does. Leaves are the plain columns that the array consists of, as the
+    format knows them. Errors are those that the library raises for a damaged file, besides the usual exceptions.
+    """
+
+    def __init__(
+        self,
+        array: Array,
+        opener: Callable[[Source, int], Any],
+        leaves: Sequence[Any],
+        errors: tuple[type[Exception], ...] = (),
+    ) -> None:
+        self._array, self._errors = array, errors
+        with errors_of(array.source.name, errors):
+            self._file = opener(array.source, array.memory)
         may_lack = array.nullable and array.nulls != 0
-        self._streams = [Stream(self._file, leaf, nullable=may_lack) for leaf in decoded.leaves]
+        self._streams = [Stream(array.source, self._file, leaf, nullable=may_lack) for leaf in leaves]
         names = array.datatype.form.names
         # The leaves are in the order of the file.
-        self._names = [name for _, name in counterparts(array.fields, names)] if names else []
+        self._names = [name for _, name in counterparts(array.stored.names or (), names)] if names else []
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
         """Fill `block` with the elements from `start` on, and return which of them have all leaves; None for all."""
@@ -156,10 +156,7 @@ class ColumnReader:
         with errors_of(array.source.name, self._errors):
             try:
                 for stream, part in zip(self._streams, parts, strict=True):
-                    done, mine = stream.fill(start, part)
-                    if done < len(part):
-                        raise array.source.changed()
-                    if mine is not None:
+                    if (mine := stream.fill(start, part)) is not None:
                         valid = mine if valid is None else valid & mine
             except NullsError as found:
                 if array.nullable:
@@ -178,23 +175,23 @@ class ColumnReader:
 class Stream:
     """The values of a leaf, one after another."""
 
-    def __init__(self, file: Any, leaf: Any, *, nullable: bool) -> None:
+    def __init__(self, source: Source, file: Any, leaf: Any, *, nullable: bool) -> None:
+        self._source = source
         self._arrays_from = functools.partial(file.arrays, leaf, nullable=nullable)
         self._at = -1
         self._arrays: Iterator[Values] = iter(())
         self._rest: Values = np.empty(0, np.uint8), None
 
-    def fill(self, start: int, part: np.ndarray) -> tuple[int, np.ndarray | None]:
-        """Fill an array from `start` on; return how many values there were before the end, and which are valid."""
+    def fill(self, start: int, part: np.ndarray) -> np.ndarray | None:
+        """Fill an array with the values from `start` on, and return which are valid; None if all are."""
         if start != self._at:
             self.close()
             self._arrays = self._arrays_from(start)
         done, mask = 0, None
         while done < len(part):
             if not len(self._rest[0]):
-                found = next(self._arrays, None)
-                if found is None:
-                    break
+                if (found := next(self._arrays, None)) is None:
+                    raise self._source.changed()
                 self._rest = found
             values, valid = self._rest
             count = min(len(part) - done, len(values))
@@ -206,7 +203,7 @@ class Stream:
             self._rest = values[count:], valid
             done += count
         self._at = start + done
-        return done, mask
+        return mask
 
     def close(self) -> None:
         """Forget the decoded values."""

@@ -10,6 +10,7 @@ from mpired.datatypes.dtypes import get
 from mpired.files import calls
 from mpired.formats.array import Array, FlatReader
 from mpired.formats.convert import convert
+from mpired.sources.source import OpenSource
 
 MEMORY = 8 << 20
 """The most bytes that are read ahead without a limit of memory."""
@@ -24,8 +25,8 @@ class TransposedReader(FlatReader):
     # Neighbours of the one order are far apart in the other. So as many rows as memory allows are read at a time, of
     # which each stretch in the file has one element each.
 
-    def __init__(self, array: Array) -> None:
-        super().__init__(array)
+    def __init__(self, array: Array, file: OpenSource | None = None) -> None:
+        super().__init__(array, file)
         self._stored = array.stored
         # The dimensions with more than one index, the first of them fastest in the file and slowest when read.
         dims = tuple(dim for dim in array.shape or () if dim != 1)
@@ -38,9 +39,8 @@ class TransposedReader(FlatReader):
         self._marks: TransposedReader | None = None
         if array.validity is not None:
             byte = get("BYTE")
-            self._marks = TransposedReader(
-                array._replace(datatype=byte, stored=byte.form, offset=array.validity, validity=None)
-            )
+            marks = array._replace(datatype=byte, stored=byte.form, offset=array.validity, validity=None)
+            self._marks = TransposedReader(marks, self.file)
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
         """Fill `block` with the elements from `start` on, in native byte order, and return which are valid."""
@@ -62,12 +62,6 @@ class TransposedReader(FlatReader):
         there = np.empty(len(block), np.uint8)
         self._marks.read(start, there)
         return there.view(np.bool_)
-
-    def close(self) -> None:
-        """Close the file."""
-        super().close()
-        if self._marks is not None:
-            self._marks.close()
 
     def _read_ahead(self, start: int) -> None:
         """Read as many rows along an axis as memory allows, from that of the element `start` on."""
@@ -102,7 +96,7 @@ class TransposedReader(FlatReader):
 
 def in_order(array: Array, *, fortran_order: bool) -> Array:
     """Return an array whose elements come in that order; only one of several dimensions has another."""
-    if array.shape is None or array.fortran_order == fortran_order or not array.is_flat:
+    if array.shape is None or array.fortran_order == fortran_order or array.reader is not None:
         return array
     turned = array._replace(fortran_order=fortran_order)
     if array.count == 0 or sum(dim > 1 for dim in array.shape) < 2:  # noqa: PLR2004 - dimensions

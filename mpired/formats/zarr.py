@@ -23,19 +23,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpired import installed
-from mpired.context import Context
 from mpired.datatypes import agrees, as_numbers, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError
-from mpired.files import calls
 from mpired.formats import conventions
 from mpired.formats.array import Array
 from mpired.formats.arrays import ArrayFile, ArrayHeader, Library, inspect_by
 from mpired.formats.conventions import Attributes, Variable
-from mpired.formats.decoding import apart
+from mpired.formats.decoding import apart, write_apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import MarkingLayout, encoded
 from mpired.formats.local import SourceFile
 from mpired.formats.missing import Missing
+from mpired.formats.npz import new_member
 from mpired.formats.rank import Cells, Model, RankFile, dtype_text
 from mpired.formats.streamed import errors_of, too_large
 from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
@@ -49,6 +48,7 @@ _DIMENSIONS = "_ARRAY_DIMENSIONS"
 _DOUBLE = struct.Struct("<d")
 _BLOSC_NBYTES = 16  # of a header, whose last four bytes are the length of the chunk
 _CHUNK_NBYTES = 4 << 20
+_MODE = 0o644  # of the members of a result
 _FAILURES = (Exception,)  # of the library
 _PLACES = (*conventions.PLACES, _DIMENSIONS)
 _PACKING = (conventions.SCALE, conventions.OFFSET, conventions.UNSIGNED)
@@ -70,18 +70,16 @@ def _library() -> Any:
     strings = type("VLenUTF8Codec", (zarr.codecs.VLenUTF8Codec,), {"from_dict": classmethod(lambda cls, _: cls())})
     zarr.registry.register_codec("numcodecs.vlen-utf8", strings)
     blosc = importlib.import_module("numcodecs.blosc").Blosc
-    blosc.decode = _checked_blosc(blosc.decode)
-    return zarr
+    decode = blosc.decode
 
-
-def _checked_blosc(decode: Any) -> Any:
     def checked(self: Any, buf: Any, out: Any = None) -> Any:
         octets = memoryview(buf).cast("B")
         if len(octets) < _BLOSC_NBYTES or int.from_bytes(octets[12:_BLOSC_NBYTES], "little") > len(octets):
             raise ValueError("a chunk of Blosc is cut off")  # numcodecs would read beyond its end
         return decode(self, buf, out)
 
-    return checked
+    blosc.decode = checked
+    return zarr
 
 
 class _Buffers(dict[str, Any]):
@@ -109,9 +107,9 @@ class Store(ArrayFile):
         if isinstance(self._bytes, OpenStore):
             names = self._bytes.names()
         else:
-            self._zip = zipfile.ZipFile(SourceFile(self._bytes, self._source.nbytes))
+            self.file = zipfile.ZipFile(SourceFile(self._bytes, self._source.nbytes))
             # Of several members of one name the last counts, as zarr adds one for each change of a document.
-            names = [info.filename for info in self._zip.infolist() if not info.is_dir()]
+            names = [info.filename for info in self.file.infolist() if not info.is_dir()]
         self.names = dict.fromkeys(names)
         parts = [name.rpartition("/") for name in self.names]
         paths = {version: sorted({path for path, _, last in parts if last in _MARKS[version]}) for version in _MARKS}
@@ -126,7 +124,7 @@ class Store(ArrayFile):
         if isinstance(self._bytes, OpenStore):
             content = self._bytes.content(key, most)
         else:
-            with self._zip.open(key) as member:
+            with self.file.open(key) as member:
                 content = member.read(most + 1)
         if len(content) > most:
             raise too_large(self._source.name, f"{key!r}", len(content), most)
@@ -141,19 +139,15 @@ class Store(ArrayFile):
         """Return the keys of the documents of a node."""
         return [key for name in sorted(STORE_DOCUMENTS) if (key := f"{path}/{name}".lstrip("/")) in self.names]
 
-    def _document(self, path: str) -> tuple[dict[str, Any], bool]:
+    def document(self, path: str) -> tuple[dict[str, Any], bool]:
         """Return the document of a node, and whether it is that of an array."""
         key = next(key for key in self.keys_of(path) if key.rpartition("/")[2] in _MARKS[self.version])
         document = json.loads(self[key])
         return document, key.endswith(".zarray") or document.get("node_type") == "array"
 
-    def is_array(self, path: str) -> bool:
-        """Return whether a node is an array."""
-        return path in self.paths and self._document(path)[1]
-
     def node(self, path: str) -> Any:
         """Open a group or an array."""
-        zarr, (_, is_array) = _library(), self._document(path)
+        zarr, (_, is_array) = _library(), self.document(path)
         opened = zarr.open_array if is_array else functools.partial(zarr.open_group, use_consolidated=False)
         node = opened(self.buffers.store, path=path, mode="r", zarr_format=self.version)
         dict(node.metadata.attributes)  # else they are not an object
@@ -161,11 +155,6 @@ class Store(ArrayFile):
         if is_array and (node.size >= 1 << 59 or node.ndim > _MAX_NDIM or 0 in _chunk_of(node)):
             raise ValueError(f"{node.size} elements in chunks of {_chunk_of(node)} make no sense")
         return node
-
-    @property
-    def is_consolidated(self) -> bool:
-        """Whether the root has the documents of all nodes, too."""
-        return _V2_ALL in self.names or ("" in self.paths and bool(self._document("")[0].get("consolidated_metadata")))
 
     def blocks(self, place: str, start: int = 0) -> Iterator[np.ndarray]:
         """Yield the elements of an array from one on, in blocks of whole rows of chunks."""
@@ -190,7 +179,15 @@ class Store(ArrayFile):
                 reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
                 label, reason = f"elements of unknown type ({reason})", f"array {name!r} cannot be opened ({reason})"
                 found[name] = ArrayHeader(name, None, None, label=label, reason=reason)
-        variables = [_variable(name, node) for name, node in nodes.items()]
+        variables = []
+        for name, node in nodes.items():
+            dims: Any = getattr(node.metadata, "dimension_names", None) or node.attrs.get(_DIMENSIONS)
+            if not (is_array := hasattr(node, "shape")):
+                dims = ()
+            elif not isinstance(dims, list | tuple):  # as xarray writes them
+                dims = ("",) * node.ndim
+            path = name if is_array else f"{name.lstrip(_ROOT)}/"
+            variables.append(Variable(path, tuple(each or "" for each in dims), node.metadata.attributes))
         carried = conventions.carried(variables)
         for variable, node in zip(variables, nodes.values(), strict=True):
             if hasattr(node, "shape"):
@@ -210,14 +207,17 @@ def _described(variable: Variable, node: Any, inputs: InputOptions) -> ArrayHead
     if header.packing is not None:
         missing = (header.packing.missing or Missing())._replace(nan=True)
         header = header._replace(packing=header.packing._replace(missing=missing))
-    is_text = node.dtype.kind in "USTmMO"
+    document, chunk, is_text = node.metadata.to_dict(), _chunk_of(node), node.dtype.kind in "USTmMO"
     if form is None:
         header = header._replace(label="strings" if is_text else dtype_text(node.dtype))
+    codecs = [*(document.get("filters") or ()), *(document.get("codecs") or ()), document.get("compressor") or {}]
+    codecs = [each if isinstance(each, dict) else each.get_config() for each in codecs]
+    names = [each.get("id", each.get("name")) for each in codecs]
     return header._replace(
         carried=is_text,
-        chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(_chunk_of(node), node.shape, strict=True)),
+        chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(chunk, node.shape, strict=True)),
         dims=variable.dims,
-        storage=", ".join([f"chunks of {_chunk_of(node)}", *_codec_names(node)]),
+        storage=", ".join([f"chunks of {chunk}", *(str(name) for name in names if name not in (None, "bytes"))]),
         unset=None,
     )
 
@@ -231,15 +231,6 @@ def _chunk_keys(array: Any, row: int) -> Iterator[str]:
         yield prefix + array.metadata.encode_chunk_key(tuple(map(int, place)))
 
 
-def _variable(name: str, node: Any) -> Variable:
-    """Return a group, or an array with the names of its dimensions as xarray writes them."""
-    if not hasattr(node, "shape"):
-        return Variable(f"{name.lstrip(_ROOT)}/", (), node.metadata.attributes)
-    dims = getattr(node.metadata, "dimension_names", None) or node.attrs.get(_DIMENSIONS)
-    dims = dims if isinstance(dims, list | tuple) else (None,) * node.ndim
-    return Variable(name, tuple(each or "" for each in dims), node.metadata.attributes)
-
-
 def _attributes(array: Any) -> Attributes:
     """Return the attributes of an array as netCDF has them."""
     return _as_numbers(array.metadata.attributes, array.fill_value, array.metadata.zarr_format)
@@ -249,7 +240,12 @@ def _as_numbers(attributes: Mapping[str, Any], fill: Any, version: int) -> Attri
     """Return attributes in JSON as netCDF has them."""
     found: dict[str, np.ndarray | str] = {}
     for name, value in attributes.items():
-        new = _decoded(value) if name in conventions.OF_THE_TYPE and isinstance(value, str) else value
+        new = value
+        if name in conventions.OF_THE_TYPE and isinstance(value, str):
+            # A number that JSON cannot hold, or that xarray writes in base64.
+            with contextlib.suppress(ValueError, struct.error):
+                is_word = value in {"NaN", "Infinity", "-Infinity"}
+                new = float(value) if is_word else _DOUBLE.unpack(standard_b64decode(value))[0]
         with contextlib.suppress(ValueError):  # lists of several depths
             plain = new if isinstance(new, str) else np.asarray(new).reshape(-1)
             if isinstance(plain, str) or plain.dtype.kind in "iuf":
@@ -259,16 +255,6 @@ def _as_numbers(attributes: Mapping[str, Any], fill: Any, version: int) -> Attri
         first, own = np.asarray(fill).reshape(-1), found.get(conventions.FILL)
         found[conventions.FILL] = np.append(first, own) if isinstance(own, np.ndarray) else first
     return found
-
-
-def _decoded(value: str) -> float | str:
-    """Return a number that JSON cannot hold, or that xarray writes in base64."""
-    if value in {"NaN", "Infinity", "-Infinity"}:
-        return float(value)
-    with contextlib.suppress(ValueError, struct.error):
-        number: float = _DOUBLE.unpack(standard_b64decode(value))[0]
-        return number
-    return value
 
 
 def _load_codecs(codecs: Iterable[Any]) -> None:
@@ -282,15 +268,6 @@ def _chunk_of(array: Any) -> tuple[int, ...]:
     """Return the dimensions of a value of the store: a chunk, or a shard of several."""
     chunk: tuple[int, ...] = array.shards or array.chunks
     return chunk
-
-
-def _codec_names(array: Any) -> list[str]:
-    """Return the names of the filters and codecs of an array."""
-    document = array.metadata.to_dict()
-    codecs = [*(document.get("filters") or ()), *(document.get("codecs") or ()), document.get("compressor") or {}]
-    found = [each if isinstance(each, dict) else each.get_config() for each in codecs]
-    names = [each.get("id", each.get("name")) for each in found]
-    return [str(name) for name in names if name not in (None, "bytes")]
 
 
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
@@ -313,22 +290,23 @@ def prepare(model: Model) -> MarkingLayout:
     installed.check("`to='zarr'`", "Zarr", "zarr", "zarr")
     kept = [name.lstrip(_ROOT) for name in (model.kept.names if model.kept else ())]
     plan = apart(model.context, model.subject, _planned, model.buffers, model.source, kept, model.cells)
-    return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(plan.new.values()))
+    write = functools.partial(write_apart, model.context, model.subject, _write, plan)
+    return MarkingLayout(write, tuple(plan.new.values()))
 
 
 @contextlib.contextmanager
-def _model(source: Source | None) -> Iterator[Store | None]:
-    """Open the store that results are modelled on, if there is one."""
+def _opened(source: Source | None) -> Iterator[Store | None]:
+    """Open the store that results are like, if there is one."""
     name = "the result" if source is None else source.name
     with errors_of(name, _FAILURES, writes=True), closing(Store(source)) if source else nullcontext() as old:
         yield old
 
 
 def _planned(buffers: Sequence[Array], source: Source | None, kept: Sequence[str], cells: Cells) -> _ZarrPlan:
-    with _model(source) as old:
+    with _opened(source) as old:
         documents = _Buffers({})
         if old is not None:
-            copied = [path for path in old.paths if path in kept or not old.is_array(path)]
+            copied = [path for path in old.paths if path in kept or not old.document(path)[1]]
             documents |= {key: old.buffers[key] for path in copied for key in old.keys_of(path)}
         new = dict(_create(documents, buffer, old) for buffer in buffers)
         for path, values in cells.values.items():
@@ -336,7 +314,9 @@ def _planned(buffers: Sequence[Array], source: Source | None, kept: Sequence[str
         for path, changes in cells.attributes.items():
             attributes = {**documents.array(path).attrs, **changes}
             documents.array(path).attrs.put({key: value for key, value in attributes.items() if value != ""})
-        if old is not None and old.is_consolidated:
+        # The root of some has the documents of all nodes, too.
+        root = old.document("")[0] if old is not None and "" in old.paths else {}
+        if old is not None and (_V2_ALL in old.names or root.get("consolidated_metadata")):
             _library().consolidate_metadata(documents.store, zarr_format=old.version)
         keys = sorted(documents, key=lambda key: (key.count("/"), key))
         same = [path for path in kept if path not in cells.values]
@@ -348,7 +328,9 @@ def _create(documents: _Buffers, buffer: Array, store: Store | None) -> tuple[st
     dtype, shape = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form, buffer.dimensions
     path, origin = (buffer.name or "value").lstrip(_ROOT), buffer.origin.lstrip(_ROOT)
     version, stored, is_same = 3 if store is None else store.version, dtype, False
-    old = store.node(origin) if store is not None and buffer.origin and store.is_array(origin) else None
+    old = None
+    if store is not None and buffer.origin and origin in store.paths and store.document(origin)[1]:
+        old = store.node(origin)
     attributes: dict[str, Any] = {}
     fill = None
     if old is not None:
@@ -371,7 +353,7 @@ def _create(documents: _Buffers, buffer: Array, store: Store | None) -> tuple[st
         if array.shape != shape:
             array.resize(shape)
     else:
-        like = _plain(shape, stored, version) if old is None else _layout(old, stored)
+        like = _layout(old, shape, stored, version)
         settings = {"zarr_format": version, "attributes": attributes, "fill_value": fill, **like}
         _library().create_array(documents.store, name=path or None, shape=shape, dtype=stored, **settings)
     return path, conventions.missing(values, dtype)
@@ -390,63 +372,46 @@ def _like(old: Any, buffer: Array, dtype: np.dtype) -> tuple[dict[str, Any], Any
     are_floats = dtype.kind == "f" and old.dtype.kind == "f" and not is_packed
     lost = (*_PACKING, *(() if are_floats else conventions.OF_THE_TYPE))
     attributes = {key: value for key, value in attributes.items() if key not in lost}
-    return attributes, _converted(math.nan if is_packed else fill, dtype), False
-
-
-def _converted(fill: Any, dtype: np.dtype) -> Any:
-    """Return a fill value for another type, None if that cannot have it."""
-    number, new = np.asarray(fill), None
+    number, new = np.asarray(math.nan if is_packed else fill), None
     if number.dtype.kind in "iuf" and dtype.kind in "iuf":
         new = number.astype(dtype) if dtype.kind == "f" else conventions.converted(number, dtype)
-    return None if new is None else new[()]
+    return attributes, None if new is None else new[()], False
 
 
-def _encode(plan: _ZarrPlan, context: Context, results: Sequence[Array], fd: int) -> None:
-    """Write a store, in a worker."""
-    name = results[0].source.name
-    apart(context, name, _write, plan, list(results), calls.SharedFile(f"/proc/{os.getpid()}/fd/{fd}"))
-
-
-def _write(plan: _ZarrPlan, results: Sequence[Array], file: calls.SharedFile) -> None:
+def _write(plan: _ZarrPlan, results: Sequence[Array], fd: int) -> None:
     """Write a store."""
-    with _model(plan.source) as old, os.fdopen(file.open(), "w+b") as to, zipfile.ZipFile(to, "w") as archive:
+    with _opened(plan.source) as old, os.fdopen(os.dup(fd), "w+b") as to, zipfile.ZipFile(to, "w") as archive:
         for key, content in plan.documents.items():
-            archive.writestr(_info(key), content)
+            archive.writestr(new_member(key, mode=_MODE), content)
         if old is not None:
             carried = [key for key in old.names if any(_is_chunk(key, path) for path in plan.kept)]
             old.expect(carried)
             for key in carried:
-                archive.writestr(_info(key), old[key])
+                archive.writestr(new_member(key, mode=_MODE), old[key])
         for path, result in zip(plan.new, results, strict=True):
             _write_chunks(archive, plan.documents, path, result)
 
 
-def _plain(shape: tuple[int, ...], dtype: np.dtype, version: int) -> dict[str, Any]:
-    """Return the layout of an array that has no model."""
-    chunk = [max(1, each) for each in shape]
-    for number in range(len(chunk)):
-        rest = math.prod(chunk[number + 1 :]) * dtype.itemsize
-        chunk[number] = max(1, min(chunk[number], _CHUNK_NBYTES // rest))
-    zstd = {"id": "zstd", "level": 0} if version == 2 else {"name": "zstd", "configuration": {"level": 0}}  # noqa: PLR2004
-    return {"chunks": tuple(chunk), "compressors": zstd}
-
-
-def _layout(old: Any, dtype: np.dtype) -> dict[str, Any]:
-    """Return the layout of an array as that of another one, for elements of another type."""
+def _layout(old: Any, shape: tuple[int, ...], dtype: np.dtype, version: int) -> dict[str, Any]:
+    """Return the layout of an array as that of another one, for elements of another type, or without a model."""
+    if old is None:
+        chunk = [max(1, each) for each in shape]
+        for number in range(len(chunk)):
+            rest = math.prod(chunk[number + 1 :]) * dtype.itemsize
+            chunk[number] = max(1, min(chunk[number], _CHUNK_NBYTES // rest))
+        zstd = {"id": "zstd", "level": 0} if version == 2 else {"name": "zstd", "configuration": {"level": 0}}  # noqa: PLR2004
+        return {"chunks": tuple(chunk), "compressors": zstd}
     filters = [each for each in old.filters if type(each).__name__.lower() not in _OF_TYPE]
     found = {"chunks": old.chunks, "shards": old.shards, "filters": filters or None}
-    if old.metadata.zarr_format == 2:  # noqa: PLR2004 - the first of two versions
+    if version == 2:  # noqa: PLR2004 - the first of two versions
         keys = {"name": "v2", "separator": old.metadata.dimension_separator}
         return {**found, "compressors": old.compressors or None, "chunk_key_encoding": keys, "order": old.order}
-    sized = [_of_size(each, dtype.itemsize) for each in old.compressors]
+    sized = []
+    for each in old.compressors:
+        settings = each.to_dict().get("configuration") or {}
+        sized.append(type(each)(**{**settings, "typesize": dtype.itemsize}) if "typesize" in settings else each)
     keys, names = old.metadata.chunk_key_encoding, old.metadata.dimension_names
     return {**found, "compressors": sized or None, "chunk_key_encoding": keys, "dimension_names": names}
-
-
-def _of_size(codec: Any, itemsize: int) -> Any:
-    """Return a compressor for elements of another size."""
-    settings = codec.to_dict().get("configuration") or {}
-    return type(codec)(**{**settings, "typesize": itemsize}) if "typesize" in settings else codec
 
 
 def _is_chunk(key: str, path: str) -> bool:
@@ -468,27 +433,16 @@ def _write_chunks(archive: zipfile.ZipFile, documents: Mapping[str, bytes], path
         where = slice(row, row + len(block) // width) if array.shape else ()
         array[where] = block.view(array.dtype).reshape((-1, *shape[1:]) if array.shape else ())
         for key in sorted(chunks):
-            archive.writestr(_info(key), chunks.pop(key).to_bytes())
-
-
-def _info(key: str) -> zipfile.ZipInfo:
-    """Return a member that is the same whenever it is written."""
-    info = zipfile.ZipInfo(key)  # with the first time that archives can tell
-    info.external_attr = 0o644 << 16
-    return info
+            archive.writestr(new_member(key, mode=_MODE), chunks.pop(key).to_bytes())
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write a store again with new elements in some arrays."""
-    with (
-        errors_of(source.name, _FAILURES, writes=True),
-        closing(Store(source)) as old,
-        os.fdopen(os.dup(fd), "w+b") as to,
-        zipfile.ZipFile(to, "w") as archive,
-    ):
+    with _opened(source) as old, os.fdopen(os.dup(fd), "w+b") as to, zipfile.ZipFile(to, "w") as archive:
+        assert old is not None  # noqa: S101 - there is a source
         for key in old.names:
             if not any(_is_chunk(key, each.name.lstrip(_ROOT)) for each in changed):
-                archive.writestr(_info(key), old[key])
+                archive.writestr(new_member(key, mode=_MODE), old[key])
         for each in changed:
             path = each.name.lstrip(_ROOT)
             _write_chunks(archive, {key: old[key] for key in old.keys_of(path)}, path, each)

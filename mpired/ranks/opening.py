@@ -320,7 +320,7 @@ def _compare_buffers(this: str, file: RankFile, reference: tuple[str, RankFile],
         wider = f", compute in a wider one with {option}" if option else ""
         reason = f"{this} has datatype {both[0].label}{where}, but {_named(reference)} has {both[1].label}"
         raise DatatypeError(path, f"{reason}; convert to one datatype{wider}{_OR_SKIP}")
-    if how := reordered(buffer.fields, like.fields, buffer.datatype):
+    if how := reordered(buffer.stored.names or (), like.stored.names or (), buffer.datatype):
         raise DatatypeError(path, f"{this} has {how}, as in {_named(reference)}")
     for what, own, theirs in ("count", buffer.count, like.count), ("shape", buffer.shape, like.shape):
         if own != theirs and not {None, UNKNOWN_COUNT} & {own, theirs}:

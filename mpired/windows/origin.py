@@ -199,7 +199,7 @@ def open_origin(
     file.check_some(inputs.taken)
     if derived is not None:
         return [_scattered(file.only_buffer(), derived, first, count, context)]
-    arrays = [decoder.decoding(within_budget(array, context)) for array in file.buffers]
+    arrays = [decoder.decoding(within_budget(each, context)) if each.isolated else each for each in file.buffers]
     if is_array:  # a target that is made like it has the format of its name, and native byte order
         arrays, file = [array._replace(fixed_order=True) for array in arrays], file._replace(format="")
     return [Origin(array, context, file.format, first, count) for array in arrays]
@@ -208,7 +208,7 @@ def open_origin(
 def _scattered(array: Array, derived: Datatype, first: int, count: int | None, context: Context) -> Origin:
     """Return the components of elements of a derived datatype, the first of them `first` components in."""
     name, itemsize, typemap = array.source.name, array.stored.itemsize, derived.typemap
-    if not array.is_flat:
+    if array.reader is not None:
         raise UsageError("`origin_type`", f"is for raw and npy files, and {name} is none")
     check_layout(array, "`origin_type`")
     if count is None and not typemap.entries:

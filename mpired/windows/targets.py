@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from mpired.context import NO_LIMITS
 from mpired.errors import OutputExistsError, UsageError
 from mpired.files import calls
 from mpired.files.keys import Keys
@@ -21,7 +22,7 @@ from mpired.files.update import NewFile, Patch, Update, replacement
 from mpired.formats import Array, FlatLayout, Format, arrays_in_place, format_to_create, recognise
 from mpired.formats.array import blocks, within_budget
 from mpired.formats.convert import in_form
-from mpired.formats.decoding import rewrite
+from mpired.formats.decoding import apart, write_to
 from mpired.formats.input_options import ORDERS
 from mpired.ops import may_be_null
 from mpired.ops.state import Elements
@@ -86,7 +87,7 @@ class WindowFile:
         assert self.scratch is not None  # noqa: S101 - as above
         source = LocalSource(self.name, self.scratch.shared.path)
         changed = [each._replace(source=source) for each in self.windows]
-        rewrite(self.format.rewrite, self.like, changed, draft.shared)
+        apart(NO_LIMITS, self.like.name, write_to, draft.shared, self.format.rewrite, self.like, changed)
         if self.is_new:
             self.like.check_unchanged()
 
