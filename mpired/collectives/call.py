@@ -72,7 +72,6 @@ class Call(NamedTuple):
         if formats == {root.format}:
             return root.left_out
         carried = {name for each in self.results for name in getattr(each.layout, "carried", ())}
-        carried.update(name for buffer in root.buffers for name in buffer.columns)
         return [name for name in (root.kept.chosen if root.kept else ()) if name not in carried]
 
     def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:

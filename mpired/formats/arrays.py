@@ -7,7 +7,6 @@ first rank's file into the result, and must be equal in all ranks.
 
 from __future__ import annotations
 
-import fnmatch
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from mpired.formats.convert import byte_order
 from mpired.formats.decoding import apart, look_apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import Missing, of_parts
-from mpired.formats.names import also, check_pair, picked
+from mpired.formats.names import also, check_pair, chosen, picked
 from mpired.formats.rank import Kept, RankFile, SkippedArray
 from mpired.formats.streamed import (
     DECODED_NBYTES,
@@ -194,11 +193,6 @@ class ArrayFile(ColumnFile):
                 form = as_numbers(values.dtype)
                 yield values if form == values.dtype else values.view(form), None
 
-    def with_digest(self, array: ArrayHeader, keep: Sequence[str]) -> ArrayHeader:
-        """Return an array with its digest if results may carry it."""
-        is_kept = array.keeps and any(fnmatch.fnmatchcase(array.name, each) or array.name == each for each in keep)
-        return array._replace(digest=self.digest(array)) if array.carried or is_kept else array
-
     def digest(self, array: ArrayHeader) -> bytes:
         """Return the digest of an array that is carried: of its values, and of what defines their meaning."""
         form = "" if array.dtype is None else rank.dtype_text(array.dtype.newbyteorder("="))
@@ -295,7 +289,13 @@ def inspect_by(library: Library, source: Source, inputs: InputOptions) -> RankFi
 
 def _described(source: Source, library: Library, inputs: InputOptions) -> list[ArrayHeader]:
     with errors_of(source.name, library.errors), closing(library.opener(source)) as file:
-        return file.described(inputs)
+        arrays = file.described(inputs)
+        combined, kept = chosen(source, [each.name for each in arrays], inputs)
+        for number, each in enumerate(arrays):
+            is_kept = each.keeps and each.name in kept
+            if not each.digest and (is_kept or (each.carried and each.name not in combined)):
+                arrays[number] = each._replace(digest=file.digest(each))
+        return arrays
 
 
 def inspect(
@@ -303,38 +303,30 @@ def inspect(
 ) -> RankFile:
     """Describe a file by its arrays."""
     by_name = {array.name: array for array in arrays}
-    kept = picked(source, by_name, inputs.keep, inputs.noun)
-    carried = [_with_digest(source, each, library) for each in arrays if each.name in kept or each.carried]
-    along = {each.name: each for each in carried}
+    combined, kept = chosen(source, by_name, inputs)
+    carried = [each for each in arrays if each.name in kept or (each.carried and each.name not in combined)]
+    for number, array in enumerate(carried):
+        if array.digest:
+            continue
+        if not array.keeps or library is None or library.context is not None:
+            what = _other(array).reason if array.dtype is None else f"{array.name!r} holds {_other(array).label}"
+            raise DatatypeError(source.name, f"{what}, which `keep` does not carry in this format; leave it out")
+        with errors_of(source.name, library.errors), closing(library.opener(array.source or source)) as file:
+            carried[number] = array._replace(digest=file.digest(array))
+    names, others = dict.fromkeys(each.name for each in carried), list[SkippedArray]()
+    headers = [by_name[name] for name in combined]
+    if not headers:
+        rest = [each for each in arrays if each.name not in names]
+        headers = [each for each in rest if _is_taken(each, inputs, library)]
+        others = [_other(each) for each in rest if not _is_taken(each, inputs, library)]
     if inputs.pair:
-        parts = [picked(source, by_name, [name], inputs.noun)[0] for name in inputs.pair]
-        buffers = [_pair(source, inputs, [by_name[name] for name in parts], library)]
+        buffers = [_pair(source, inputs, headers, library)]
     else:
-        names = picked(source, by_name, inputs.columns, inputs.noun)
-        if not inputs.columns:
-            names = [each.name for each in arrays if _is_taken(each, inputs, library) and each.name not in along]
-        buffers = [_buffer(source, inputs, by_name[name], library, arrays) for name in names]
-    combined = {name for buffer in buffers for name in buffer.columns}
-    carried = [each for each in carried if each.name not in combined]
-    others = [_other(each) for each in arrays if each.name not in combined and each.name not in along]
-    names = [each.name for each in carried]
+        buffers = [_buffer(source, inputs, header, library, arrays) for header in headers]
     ignored = picked(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_coordinates else names
-    used = tuple(each for each in arrays if each.name in combined)
-    same = KeptArrays(source, tuple(carried), library, kept, used, {*ignored} - {*kept}, inputs.coordinate_rtol)
+    same = KeptArrays(source, tuple(carried), library, kept, headers, {*ignored} - {*kept}, inputs.coordinate_rtol)
     dims = {each.name: each.dims for each in arrays if any(each.dims)}
-    others = [] if inputs.columns or inputs.pair else others
     return RankFile(source, buffers, others, tuple(by_name), kept=same if carried else None, dims=dims)
-
-
-def _with_digest(source: Source, array: ArrayHeader, library: Library | None) -> ArrayHeader:
-    """Return an array that is carried with its digest."""
-    if array.digest:
-        return array
-    if not array.keeps or library is None or library.context is not None:
-        what = _other(array).reason if array.dtype is None else f"{array.name!r} holds {_other(array).label}"
-        raise DatatypeError(source.name, f"{what}, which `keep` does not carry in this format; leave it out")
-    with errors_of(source.name, library.errors), closing(library.opener(array.source or source)) as file:
-        return array._replace(digest=file.digest(array))
 
 
 def _is_taken(array: ArrayHeader, inputs: InputOptions, library: Library | None) -> bool:
@@ -439,7 +431,7 @@ class KeptArrays(NamedTuple):
     library: Library | None  # what reads them
     # the names of those that the user asked for; others are left out where the result has no place for them
     chosen: Collection[str] = ()
-    combined: tuple[ArrayHeader, ...] = ()  # the arrays of the file that are combined
+    combined: Sequence[ArrayHeader] = ()  # the arrays of the file that are combined
     ignored: Collection[str] = ()  # the names of those that may differ, and so may their bounds
     rtol: float | None = None  # the relative tolerance in which numbers are the same; None if they have to be equal
     kind: str = "arrays"

@@ -34,7 +34,7 @@ from mpired.formats.format import Encoder
 from mpired.formats.input_options import InputOptions
 from mpired.formats.local import TableFile
 from mpired.formats.missing import NullsError
-from mpired.formats.names import check_pair, listed, missing, picked
+from mpired.formats.names import check_pair, chosen, listed
 from mpired.formats.rank import Model, RankFile, SkippedArray, declared
 from mpired.formats.streamed import ColumnFile, Decoded, Values, form_of
 from mpired.progress import track
@@ -142,21 +142,17 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
         raise BufferFileError(source.name, f"the file is empty; not a valid {opener.format} file")
     contents = asked(inputs.context, source, opener, operator.methodcaller("contents"))
     names = contents[0].names
-    picks = picked(source, names, inputs.columns, "column")
-    combined = {*picks, *(inputs.pair or ())}
-    kept = picked(source, names, inputs.keep, "column")  # a pattern stands for columns that are not combined
-    kept_names = tuple(name for name in kept if name in inputs.keep or name not in combined)
-    table = TableHeader(source, opener, kept_names, *contents)
+    combined, kept = chosen(source, names, inputs)
+    table = TableHeader(source, opener, tuple(kept), *contents)
     others = _others(table, inputs)
-    if not inputs.columns:
-        left = {*table.chosen, *(other.name for other in others)}
-        picks = [name for name in names if name not in left]
-    chosen: list[tuple[str, ...]] = [inputs.pair] if inputs.pair else [(name,) for name in picks]
-    there = Counter(names)
-    for name in (*itertools.chain(*chosen), *table.chosen):
-        if there[name] != 1:
-            raise BufferFileError(source.name, _not_one(names, name))
-    buffers = tuple(_buffer(table, inputs, columns) for columns in chosen)
+    if not combined:
+        left = {*kept, *(other.name for other in others)}
+        combined = dict.fromkeys(name for name in names if name not in left)
+    numbers = Counter(names)
+    if twice := next((name for name in (*combined, *kept) if numbers[name] > 1), None):
+        raise BufferFileError(source.name, _not_one(names, twice))
+    columns = [tuple(combined)] if inputs.pair else [(name,) for name in combined]
+    buffers = tuple(_buffer(table, inputs, each) for each in columns)
     return RankFile(source, buffers, others, tuple(names), kept=table if inputs.keep else None)
 
 
@@ -351,10 +347,8 @@ def _in_words(kind: pa.DataType) -> str:
 
 
 def _not_one(names: Sequence[str], name: str) -> str:
-    """Return the error for a name that is not that of one column; `names` are those of all."""
-    if not (number := names.count(name)):
-        return missing(name, names, "column")
-    return f"has {number} columns named {name!r}; its columns are {listed(names)}"
+    """Return the error for a name that several columns have; `names` are those of all."""
+    return f"has {names.count(name)} columns named {name!r}; its columns are {listed(names)}"
 
 
 def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

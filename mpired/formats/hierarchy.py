@@ -195,8 +195,7 @@ class HdfFile(ArrayFile):
                 header = header._replace(dtype=None, label=dtype_text(dtype), reason=reason, way_out="")
         is_here = not (found.outside or dataset.is_virtual or dataset.external or leads(tid))
         header = header._replace(carried=is_carried, keeps=is_here)
-        header = header._replace(chunk=dataset.chunks or (), storage=_storage(dataset))
-        return self.with_digest(header, inputs.keep)
+        return header._replace(chunk=dataset.chunks or (), storage=_storage(dataset))
 
     def _encoded(self, name: str, shape: tuple[int, ...], gone: Mapping[int, str], *, is_carried: bool) -> ArrayHeader:
         """Describe an array whose filters are missing."""
