@@ -66,13 +66,12 @@ class Call(NamedTuple):
     @property
     def left_out(self) -> list[str]:
         """The arrays of the root's file that a result like it has not, or of those to carry one in another format."""
-        root, formats = self.request.root, {each.format for each in self.results}
-        if self.request.options["in_place"] or not format_named(root.format).has_arrays:
+        root = self.request.root
+        if self.request.options["in_place"]:
             return []
-        if formats == {root.format}:
+        if format_named(root.format).has_arrays and all(each.format == root.format for each in self.results):
             return root.left_out
-        carried = {name for each in self.results for name in getattr(each.layout, "carried", ())}
-        return [name for name in (root.kept.chosen if root.kept else ()) if name not in carried]
+        return [*dict.fromkeys(name for each in self.results for name in getattr(each.layout, "left_out", ()))]
 
     def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""

@@ -446,13 +446,17 @@ class KeptArrays(NamedTuple):
         """Their descriptions, where a file is only inspected."""
         return [_other(array) for array in self.carried]
 
-    def numbers(self) -> list[Array]:
-        """Return those of plain numbers that the user asked for."""
-        inputs = InputOptions(nullable=True)
-        plain = [each for each in self.carried if each.dtype is not None and each.dtype.names is None]
-        found = [_buffer(self.source, inputs, each, self.library, ()) for each in plain if each.name in self.chosen]
-        found = [in_order(each, fortran_order=False) for each in found]
-        return [each._replace(nullable=each.missing is not None) for each in found]
+    def buffers(self, *, fortran_order: bool) -> list[Array]:
+        """Return those that the user asked for as arrays: packed numbers unpacked, strings and others as objects."""
+        inputs = InputOptions(nullable=True, any_type=True)
+        found = []
+        for each in (each for each in self.carried if each.name in self.chosen):
+            header = each if each.packing is None else each._replace(dtype=each.packing.scale.dtype)
+            is_readable = each.packing is None or not each.packing.wrong
+            if is_readable and _is_taken(header, inputs, self.library):
+                array = _buffer(self.source, inputs, header, self.library, ())
+                found.append(in_order(array, fortran_order=fortran_order and len(array.dimensions) > 1))
+        return found
 
     def check_same(self, other: Kept, like: str) -> None:
         """Raise an error unless another file has equal ones; messages call this file `like`."""
@@ -483,7 +487,7 @@ class KeptArrays(NamedTuple):
     def values(self, array: ArrayHeader) -> tuple[np.ndarray, ...]:
         """Return the values of a coordinate, and of its bounds."""
         names = [array.name, *filter(None, [self.bounds_of(array)])]
-        found = self._replace(carried=tuple(each for each in self.carried if each.name in names)).arrays()
+        found = self._stored([each for each in self.carried if each.name in names])
         return tuple(found[name] for name in names)
 
     def _is_close(self, array: ArrayHeader, other: Any, theirs: ArrayHeader) -> bool:
@@ -497,10 +501,25 @@ class KeptArrays(NamedTuple):
         return bool(np.isclose(*values, rtol=self.rtol, atol=0, equal_nan=True).all())
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return all values of each as NumPy has them."""
+        """Return all values of each, packed ones unpacked, with a mask if some are missing."""
+        found = self._stored(self.carried)
+        for each in self.carried:
+            values, valid = found.get(each.name, np.empty(0)), None
+            if each.packing is not None and not each.packing.wrong:
+                values, valid = each.packing.unpacked(values, nullable=True)
+            elif each.missing is not None and each.dtype is not None:
+                values = values.astype(each.dtype.newbyteorder("="), copy=False)
+                valid = each.missing.present(values)
+            else:
+                continue
+            found[each.name] = values if valid is None else np.ma.MaskedArray(values, mask=~valid)
+        return found
+
+    def _stored(self, arrays: Sequence[ArrayHeader]) -> dict[str, np.ndarray]:
+        """Return all values of some as the file has them."""
         if self.library is None:
             return {}
-        args = self.source, self.library._replace(context=None), self.carried
+        args = self.source, self.library._replace(context=None), arrays
         context = self.library.context
         return _whole(*args) if context is None else apart(context, self.source.name, _whole, *args)
 

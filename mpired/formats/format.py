@@ -9,13 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from mpired import installed, interrupts
-from mpired.datatypes import TIMES
+from mpired.datatypes import TIMES, Group
 from mpired.datatypes.pairs import FIELDS, field_type
 from mpired.datatypes.times import is_of_numpy
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
 from mpired.files import calls
 from mpired.formats.array import Array
-from mpired.formats.arrays import KeptArrays
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout, carrying, in_two, paired
 from mpired.formats.rank import Cells, Kept, Model, RankFile
@@ -49,6 +48,7 @@ class Format(NamedTuple):
     keeps: str = ""
     # whether its elements can be null; `FlatReader.read` of a result then tells `prepare`'s encoder which are there
     has_nulls: bool = False
+    has_strings: bool = False  # whether arrays that it gets from a file of another format can be strings
     has_times: bool = False  # whether its elements can be times; `prepare` refuses those that it does not have
     streamed: bool = False  # whether its elements can only be decoded in sequence; it is then read in larger blocks
     # whether its files can be windows. Those of a flat format are changed where their elements lie, and can be made
@@ -133,23 +133,35 @@ class Format(NamedTuple):
         return model
 
     def _carrying(self, model: Model, kept: Kept) -> Layout:
-        """Say how a result is written with arrays of plain numbers from a file of another format."""
-        self._check_arrays(model)
+        """Say how a result is written with arrays from a file of another format, as far as they have a form here."""
+        first, is_text = model.buffers[0], not (self.readable or self.place)
+        arrays = kept.buffers(fortran_order=first.fortran_order and not self.has_arrays) if self.keeps else []
+        arrays = [each._replace(nullable=each.nulls != 0) for each in arrays]
 
         def holds(array: Array) -> bool:
-            try:
-                self.prepare(Model(self.name, (array.result,), context=model.context))
-            except DatatypeError:
+            is_turned = array.fortran_order != first.fortran_order and sum(dim > 1 for dim in array.dimensions) > 1
+            if (array.nullable and not self.has_nulls) or not (self.has_arrays or array.count == first.count):
                 return False
-            return self.has_nulls or not array.nullable
+            if array.datatype.group is Group.VALUE:
+                is_string = self.has_strings and not array.nullable and array.datatype.name in {"string", "binary"}
+                return is_string or (is_text and not is_turned)
+            with contextlib.suppress(DatatypeError):
+                self.prepare(Model(self.name, (array.result,), context=model.context))
+                return self.has_arrays or not is_turned
+            return False
 
-        numbers = kept.numbers() if self.keeps == "arrays" and isinstance(kept, KeptArrays) else []
-        if not (carried := list(filter(holds, numbers))):
+        self._check_arrays(model)
+        carried = list(filter(holds, arrays)) if self.has_columns or is_text else []
+        if not carried:
             reason = f"carries {kept.kind} into results that can hold them, and this one is {self.name}; leave it out"
             raise UsageError("`keep`", reason)
-        others = (each.result._replace(nullable=each.nullable) for each in carried)
+        names = {name for each in model.buffers for name in each.columns}
+        if twice := next((each.name for each in carried if each.name in names), None):
+            raise UsageError("`keep`", f"names {twice!r}, and results have another of that name; leave it out")
+        others = () if is_text else (each.result._replace(nullable=each.nullable) for each in carried)
         layout = self.prepare(model._replace(buffers=(*model.buffers, *others), kept=None))
-        return carrying(layout, carried, len(model.buffers))
+        names = {each.name for each in carried}
+        return carrying(layout, carried, len(model.buffers), tuple(each for each in kept.chosen if each not in names))
 
     def note(self, source: Source) -> str | None:
         """Return what a file says of where it comes from; None for nothing."""

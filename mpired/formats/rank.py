@@ -65,6 +65,9 @@ class Kept(Protocol):
     def check_same(self, other: Any, like: str) -> None:
         """Raise an error unless another file has equal ones; messages call this file `like`."""
 
+    def buffers(self, *, fortran_order: bool) -> list[Array]:
+        """Return those that the user asked for as arrays, which are read in this order."""
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values of each as NumPy has them."""
 

@@ -223,6 +223,5 @@ def test_patterns_of_names_that_are_combined_and_kept(suffix, columns, keep, com
     always = {"k"} if suffix == ".npz" else set()  # strings in archives are carried anyway
     assert found.keys() == {*combined, *kept} | always
     assert all(found[name].tolist() == expected[name] for name in found)
-    assert run("reduce", *words, "-f", "-o", f"out{suffix}", cwd=tmp_path).err.count("without") == (
-        len({*combined, *kept} | always) < len(expected)
-    )
+    if keep == "*":
+        assert "without" not in run("reduce", *words, "-f", "-o", f"out{suffix}", cwd=tmp_path).err
