@@ -53,7 +53,7 @@ class PackedUnit(NamedTuple):
         """Return the packed form of a type; `as_bytes` allows bytes where NumPy has no type of the entries."""
         try:
             unit = unit_of(datatype)
-            return cls(unit, datatype.size // unit.size, inputs.packed_form(unit))
+            return cls(unit, datatype.size // unit.size, unit.packed_form.newbyteorder(inputs.order))
         except DatatypeError:
             if not as_bytes:
                 raise
@@ -287,7 +287,7 @@ def _opened(path: str, declared: InputOptions, datatype: Datatype, inputs: Input
     except DatatypeError:
         if datatype.memory.obstacle:
             raise
-        whole = PackedUnit(datatype, 1, declared.packed_form(datatype))
+        whole = PackedUnit(datatype, 1, datatype.packed_form.newbyteorder(declared.order))
         with contextlib.suppress(DatatypeError):
             return _buffer(source, declared.of_units(datatype, inputs), declared.count), whole
         raise
@@ -299,7 +299,7 @@ def _buffer(source: Source, packed: InputOptions, count: int | None) -> Array:
         packed = packed._replace(count=0)  # of which any number of bytes has enough
     file = row.inspect(source, packed)
     check_formats(packed, {file.format}, raw_result=True)
-    file.check_complete()
+    file.check(complete=True)
     return file.only_buffer()
 
 

@@ -186,7 +186,9 @@ def results_of(group_plan: GroupPlan, paths: Sequence[str], request: Request, *,
             form = output_format(named, request.options["to"], model.format, terminal=terminal)
             if any(buffer.nullable for buffer in model.buffers):
                 _check_nulls(form, model, receiver, request)
-            if form.needs_type and request.inputs.describes_bytes:  # by which a raw one has its byte order
+            if form.needs_type and (
+                request.inputs.byte_order or request.inputs.datarep
+            ):  # by which a raw one has its byte order
                 model = model.declared(request.inputs)
             model = model._replace(note=request.note, context=request.inputs.context)
             is_divided = bool(receiver.file.shards) or path.endswith(INDEX_SUFFIX)

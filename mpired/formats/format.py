@@ -89,7 +89,9 @@ class Format(NamedTuple):
         """Describe a file of this format, from its header."""
         if inputs.noun != self.noun:  # with thousands of ranks a copy for each takes time
             inputs = inputs._replace(noun=self.noun)
-        file: RankFile = self._call("inspect", source.name, source, inputs)
+        # Most formats are not of packages, whose mistakes are errors of the file.
+        args = source, inputs
+        file: RankFile = self._call("inspect", source.name, *args) if self.place else self.module.inspect(*args)
         return file if file.format == self.name else file._replace(format=self.name, noun=self.noun)
 
     def prepare(self, model: Model) -> Layout:
@@ -105,10 +107,11 @@ class Format(NamedTuple):
             split = zip(model.buffers, fields, strict=True)
             parts = [each.of_field(field_type(each.datatype, field), field) for each, own in split for field in own]
             return paired(self.prepare(model._replace(buffers=tuple(parts))), fields)
-        if self.readable or self.place:
+        if self.place:
             return cast("Layout", self._call("prepare", f"`to={self.name!r}`", model))
-        text: Encoder = self.module.encoder(getattr(self.module, f"{self.name}_lines"), model.kept)
-        return text
+        if not self.readable:
+            return cast("Layout", self.module.encoder(getattr(self.module, f"{self.name}_lines"), model.kept))
+        return cast("Layout", self.module.prepare(model))
 
     def _fitted(self, model: Model) -> Model:
         """Return a model without what means nothing in this format, or raise an error if the format cannot hold it."""

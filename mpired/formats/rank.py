@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from mpired.formats.missing import null_error
 from mpired.formats.names import also
 from mpired.sources.source import Source
 from mpired.values import listed
+
+if TYPE_CHECKING:
+    from mpired.formats.arrays import KeptArrays
+    from mpired.formats.columns import TableHeader
 
 NO_DATATYPE = ", which no MPI datatype has; convert them to numbers"
 
@@ -39,37 +43,8 @@ class SkippedArray(NamedTuple):
     storage: str = ""  # how the values of an array are stored, in a few words
 
 
-class Kept(Protocol):
-    """Columns or arrays of any type that a result has as the modelled file has them."""
-
-    @property
-    def source(self) -> Source:
-        """The file."""
-
-    @property
-    def kind(self) -> str:
-        """Columns or arrays, in a word."""
-
-    @property
-    def names(self) -> list[str]:
-        """Their names, in the order of the file."""
-
-    @property
-    def others(self) -> Sequence[SkippedArray]:
-        """Their descriptions, where a file is only inspected."""
-
-    @property
-    def chosen(self) -> Collection[str]:
-        """The names of those that the user asked for; results have others if they can."""
-
-    def check_same(self, other: Any, like: str) -> None:
-        """Raise an error unless another file has equal ones; messages call this file `like`."""
-
-    def buffers(self, *, fortran_order: bool) -> list[Array]:
-        """Return those that the user asked for as arrays, which are read in this order."""
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return all values of each as NumPy has them."""
+Kept: TypeAlias = "KeptArrays | TableHeader"
+"""Columns or arrays of any type that a result has as the modelled file has them."""
 
 
 class Cells(NamedTuple):
@@ -123,11 +98,6 @@ class RankFile(NamedTuple):
     noun: str = "array"  # the format's word for one
     shards: Sequence[Source] = ()  # the files with its elements, if the source is only their index
 
-    @classmethod
-    def not_read(cls, source: Source, what: str, obstacle: str) -> RankFile:
-        """Return a file that is only inspected: its kind, and why it has no buffers."""
-        return cls(source, (), format=what, obstacle=obstacle)
-
     def __repr__(self) -> str:
         """Say what `mpired info` says, on one line."""
         what = [(each.name, f"{each.count} x {each.datatype.label}") for each in self.buffers]
@@ -158,14 +128,13 @@ class RankFile(NamedTuple):
             return self
         return self._replace(buffers=[own[name] for name in names])
 
-    def check_complete(self, taken: Group | None = None) -> None:
-        """Raise an error if not every column is a buffer; `taken` is that of `obstacles`."""
-        if errors := self.obstacles(taken):
-            raise merged(errors)
-
-    def check_some(self, taken: Group | None = None) -> None:
-        """Raise an error if no column is a buffer, or one has nulls."""
-        if errors := self._lacking() if self.buffers else self.obstacles(taken):
+    def check(self, taken: Group | None = None, *, complete: bool = False) -> None:
+        """Raise an error if no column is a buffer, one has nulls, or, of a `complete` file, one is not a buffer."""
+        if complete or not self.buffers:
+            errors = self.obstacles(taken)
+        else:
+            errors = self._lacking() if any(each.nulls for each in self.buffers) else []
+        if errors:
             raise merged(errors)
 
     def obstacles(self, taken: Group | None = None, *, keeps: bool = False) -> list[MpiredError]:
@@ -203,7 +172,7 @@ class RankFile(NamedTuple):
 
     def only_buffer(self) -> Array:
         """Return the one buffer, where only one can be used."""
-        self.check_some()
+        self.check()
         if len(self.buffers) > 1:
             names = ", ".join(buffer.name for buffer in self.buffers)
             reason = f"holds {len(self.buffers)} {self.noun}s ({names}), and one is needed; choose one with `columns`"

@@ -326,7 +326,8 @@ def _compare(target: WindowFile, arrays: Sequence[Origin], within: Datatype | No
             reason = f"has datatype {origin.datatype.label}, but the target has {window.datatype.label}"
             way_out = "" if within is not None else _widening(target, arrays)
             raise DatatypeError(origin.name, f"{reason}; both sides need the same one (MPI-4.1, 12.3.4){way_out}")
-        if how := reordered(origin.array.fields, window.fields, window.datatype):
+        fields = origin.array.fields, window.fields
+        if fields[0] != fields[1] and (how := reordered(*fields, window.datatype)):
             raise DatatypeError(origin.name, f"has {how}, as the target has them")
 
 
