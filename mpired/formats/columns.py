@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from mpired.codecs.arrow import pa
-from mpired.context import NO_LIMITS, Context
+from mpired.context import NO_LIMITS
 from mpired.datatypes import TIMES, Datatype, from_dtype, value_type
 from mpired.datatypes.pairs import FIELDS
 from mpired.datatypes.times import as_times, time_type
@@ -121,12 +121,8 @@ def count_of(kind: pa.DataType, *, leaves: bool) -> int:
     return within or 1 if leaves else within + 1
 
 
-def asked(context: Context, source: Source, opener: Opener, question: Callable[[Any], Any]) -> Any:
-    """Let a worker open a file, and return its answer to a question."""
-    return look_apart(context, _answer, source, opener, question)
-
-
-def _answer(source: Source, opener: Opener, question: Callable[[Any], Any]) -> Any:
+def ask(source: Source, opener: Opener, question: Callable[[Any], Any]) -> Any:
+    """Open a file, in a worker, and return its answer to a question."""
     with errors_of(source.name), closing(opener(source)) as file:
         return question(file)
 
@@ -140,7 +136,7 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     """Describe a file from its schema."""
     if source.nbytes == 0:
         raise BufferFileError(source.name, f"the file is empty; not a valid {opener.format} file")
-    contents = asked(inputs.context, source, opener, operator.methodcaller("contents"))
+    contents = look_apart(inputs.context, ask, source, opener, operator.methodcaller("contents"))
     names = contents[0].names
     combined, kept = chosen(source, names, inputs)
     table = TableHeader(source, opener, tuple(kept), *contents)
@@ -252,11 +248,23 @@ class TableHeader:
         return sorted(every, key=lambda each: places.get(each.name.partition(",")[0], len(places)))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return all values of each as NumPy has them, masked ones where numbers or times are null."""
+        """Return all values as NumPy has them: numbers and times with a mask if some are null, else objects."""
+        schema = pa.schema(map(self.schema.field, self.names))
         with errors_of(self.source.name), closing(self.opener(self.source)) as file:
             batches = [batch.select(self.names) for batch in file.batches(self.names, self.rows)]
-        columns = pa.Table.from_batches(batches, pa.schema(map(self.schema.field, self.names))).columns
-        return {name: _as_numpy(column) for name, column in zip(self.names, columns, strict=True)}
+        found = {}
+        for name, given in zip(self.names, pa.Table.from_batches(batches, schema).columns, strict=True):
+            column = given.cast(given.type.value_type) if pa.types.is_dictionary(given.type) else given
+            kind = column.type
+            if not is_plain(kind):
+                found[name] = column.to_numpy()
+                continue
+            values, valid = nullable_values(column.combine_chunks())
+            values = np.array(values, np.bool_ if pa.types.is_boolean(kind) else None)  # a copy: callers may change it
+            if is_time(kind):
+                values = as_times(values, time_type(str(kind)))
+            found[name] = values if valid is None else np.ma.MaskedArray(values, mask=~valid)
+        return found
 
 
 def _buffer(table: TableHeader, inputs: InputOptions, columns: tuple[str, ...]) -> Array:
@@ -370,31 +378,15 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return _LARGE.get(kind, kind)
 
 
-def _as_numpy(column: pa.ChunkedArray) -> np.ndarray:
-    """Return the values of a column as NumPy has them: numbers and times with a mask if some are null, else objects."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if not is_plain(column.type):
-        objects: np.ndarray = column.to_numpy()
-        return objects
-    values, valid = nullable_values(column.combine_chunks())
-    values = np.array(values, np.bool_ if pa.types.is_boolean(column.type) else None)  # a copy: callers may change it
-    if is_time(column.type):
-        values = as_times(values, time_type(str(column.type)))
-    return values if valid is None else np.ma.MaskedArray(values, mask=~valid)
-
-
 def _first_difference(left: pa.Array, right: pa.Array) -> tuple[int, str, str] | None:
     """Return the first row in which two arrays of one length differ, and both values; a NaN equals a NaN."""
     if left.equals(right):
         return None
-    rows = enumerate(zip(*(map(_text, objects_of(each)[0]) for each in (left, right)), strict=True))
-    found = next(((row, *texts) for row, texts in rows if texts[0] != texts[1]), None)
-    return found and (found[0], shortened(found[1], 100), shortened(found[2], 100))
-
-
-def _text(value: object) -> str:
-    return repr(value) if isinstance(value, str) else str(value)
+    for row, both in enumerate(zip(objects_of(left)[0], objects_of(right)[0], strict=True)):
+        mine, theirs = (repr(value) if isinstance(value, str) else str(value) for value in both)
+        if mine != theirs:
+            return row, shortened(mine, 100), shortened(theirs, 100)
+    return None
 
 
 _NOTE = b"mpired"
@@ -410,7 +402,7 @@ def with_note(schema: pa.Schema, note: Any) -> pa.Schema:
 
 def note_of(source: Source, opener: Opener) -> str | None:
     """Return the provenance in a file; None if it has none."""
-    note = (asked(NO_LIMITS, source, opener, SCHEMA).metadata or {}).get(_NOTE)
+    note = (look_apart(NO_LIMITS, ask, source, opener, SCHEMA).metadata or {}).get(_NOTE)
     return None if note is None else note.decode(errors="replace")
 
 
@@ -474,7 +466,13 @@ def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
     placed = [(places[name], kept.schema.field(name)) for name in kept.names] if kept else []
     carried, columns = {field.name for _, field in placed}, []
     for buffer in model.buffers:
-        fields = _plain_fields(buffer) if schema is None else [schema.field(name) for name in buffer.columns]
+        datatype = buffer.datatype
+        if schema is not None:
+            fields = [schema.field(name) for name in buffer.columns]
+        elif datatype.parts and len(buffer.columns) == len(datatype.parts):  # of values and of indices
+            fields = [pa.field(name, _type_of(each)) for each, name in zip(datatype.parts, buffer.columns, strict=True)]
+        else:
+            fields = [pa.field(buffer.name or "_".join(datatype.fields) or "value", _type_of(datatype))]
         columns.append(tuple(field.name for field in fields))
         for field in fields:
             if field.name in carried:
@@ -485,14 +483,6 @@ def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
             placed.append((place, field.with_nullable(field.nullable or buffer.nullable)))
     fields = [field for _, field in sorted(placed, key=operator.itemgetter(0))]
     return pa.schema(fields, None if schema is None else schema.metadata), columns
-
-
-def _plain_fields(buffer: Array) -> list[pa.Field]:
-    """Return the column of a buffer, or two of values and of indices if its pairs have a name for each."""
-    parts = buffer.datatype.parts
-    if parts and len(buffer.columns) == len(parts):
-        return [pa.field(name, _type_of(each)) for each, name in zip(parts, buffer.columns, strict=True)]
-    return [pa.field(buffer.name or "_".join(buffer.datatype.fields) or "value", _type_of(buffer.datatype))]
 
 
 def _type_of(datatype: Datatype) -> pa.DataType:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.formats import columns
 from mpired.formats.columns import Change, Contents, Table, errors_of
+from mpired.formats.decoding import look_apart
 from mpired.formats.format import Encoder
 from mpired.formats.local import DamageError, TableFile
 from mpired.formats.rank import Model
@@ -54,28 +55,16 @@ class ParquetFile(Table):
 
     def begin(self) -> None:
         """Read the footer."""
+        # A source that can be opened again after this one is forgotten.
+        self._stays = isinstance(self._source, LocalSource) and self._source.keep is None
         # Another opening of it may be using the kept footer.
-        known = _parsed.pop(self._source, None) if _stays(self._source) else None
-        self._known = known or self._parse()
+        known = _parsed.pop(self._source, None) if self._stays else None
         if known is not None:
             known.content.open_again(self._bytes)
+        self._known = known or _parse(TableFile(self._bytes, self._source.nbytes))
         self.content, self._file, self.schema, self.group_rows, *_ = self._known
         self.metadata: pq.FileMetaData = self._file.metadata
         super().begin()
-
-    def _parse(self) -> _Parsed:
-        file = TableFile(self._bytes, self._source.nbytes)
-        parsed = _opened(file)
-        metadata, schema = parsed.metadata, parsed.schema_arrow
-        rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-        if sum(rows) != metadata.num_rows:
-            raise DamageError(f"its row groups have {sum(rows)} rows, and it {metadata.num_rows}")
-        leaves: dict[str, list[int]] = {}
-        for name, own in zip(schema.names, _own_leaves(schema), strict=True):
-            leaves.setdefault(name, []).extend(own)
-        kinds = [metadata.schema.column(leaf).physical_type for leaf in range(len(metadata.schema))]
-        old = {name for name, own in leaves.items() if any(kinds[leaf] == "INT96" for leaf in own)}
-        return _Parsed(file, parsed, schema, rows, leaves, frozenset(old))
 
     def contents(self) -> Contents:
         """Return the contents of the file."""
@@ -138,7 +127,7 @@ class ParquetFile(Table):
             for leaf in range(len(schema))
         ]
         codecs = {path: chunk.compression for path, _, chunk in chunks}
-        return {
+        return _WRITTEN | {
             "compression": {path: _CODECS.get(codec, codec) for path, codec in codecs.items()} or "snappy",
             "use_dictionary": sorted({path for path, leaf, chunk in chunks if _has_dictionary(leaf, chunk)}),
             "write_statistics": sorted({path for path, _, chunk in chunks if chunk.is_stats_set}),
@@ -164,7 +153,7 @@ class ParquetFile(Table):
     def close(self) -> None:
         """Close the file, and keep its footer for the next column."""
         super().close()
-        if not _stays(self._source):
+        if not self._stays:
             return
         self.content.open_again(OpenSource())
         _parsed[self._source] = self._known
@@ -173,15 +162,27 @@ class ParquetFile(Table):
 
 
 class _Writer(pq.ParquetWriter):  # type: ignore[misc]  # of a library without types
-    """Writes each record batch or table as a row group, with page checksums."""
-
-    def __init__(self, file: BinaryIO, schema: pa.Schema, **written: Any) -> None:
-        super().__init__(file, schema, write_page_checksum=True, **written)
+    """Writes each record batch or table as a row group."""
 
     def write_table(self, table: pa.Table, row_group_size: int | None = None) -> None:
         """Write a row group."""
         del row_group_size
         super().write_table(table, max(1, table.num_rows))
+
+
+def _parse(file: TableFile) -> _Parsed:
+    """Read the footer of a file."""
+    parsed = _opened(file)
+    metadata, schema = parsed.metadata, parsed.schema_arrow
+    rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    if sum(rows) != metadata.num_rows:
+        raise DamageError(f"its row groups have {sum(rows)} rows, and it {metadata.num_rows}")
+    leaves: dict[str, list[int]] = {}
+    for name, own in zip(schema.names, _own_leaves(schema), strict=True):
+        leaves.setdefault(name, []).extend(own)
+    kinds = [metadata.schema.column(leaf).physical_type for leaf in range(len(metadata.schema))]
+    old = {name for name, own in leaves.items() if any(kinds[leaf] == "INT96" for leaf in own)}
+    return _Parsed(file, parsed, schema, rows, leaves, frozenset(old))
 
 
 def _opened(file: TableFile, **more: Any) -> pq.ParquetFile:
@@ -202,11 +203,7 @@ def _own_leaves(schema: pa.Schema) -> Iterator[range]:
     return itertools.starmap(range, itertools.pairwise(itertools.accumulate(counts, initial=0)))
 
 
-def _stays(source: Source) -> bool:
-    """Return whether a source can be opened again after this one is forgotten."""
-    return isinstance(source, LocalSource) and source.keep is None
-
-
+_WRITTEN: dict[str, Any] = {"write_page_checksum": True}
 _CODECS = {"UNCOMPRESSED": "NONE", "UNKNOWN": "LZ4"}  # Hadoop's LZ4, which pyarrow only reads
 _TYPE_NBYTES = {"INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
 
@@ -247,24 +244,13 @@ def rewriting(source: Source) -> int:
 
 def prepare(model: Model) -> Encoder:
     """Say how a result like `model` becomes parquet."""
-    schema, rows, written = None, _ROW_GROUP_ROWS, dict[str, Any]()
+    schema, rows, written = None, _ROW_GROUP_ROWS, _WRITTEN
     if model.source:
-        schema, largest, written = columns.asked(model.context, model.source, ParquetFile, _form)
+        schema, largest, written = look_apart(model.context, columns.ask, model.source, ParquetFile, _form)
         rows = largest or _ROW_GROUP_ROWS
     layout = columns.layout_like(model, schema)
-    if schema is None:
-        _check_held(layout[0])
-    rows = max(1, min(rows, _ROW_GROUP_BYTES // sum(buffer.datatype.itemsize for buffer in model.buffers)))
-    return columns.encoder(model, layout, functools.partial(_Writer, **written), rows)
-
-
-def _form(file: ParquetFile) -> tuple[pa.Schema, int, dict[str, Any]]:
-    return file.schema, max(file.group_rows, default=0), file.written()
-
-
-def _check_held(schema: pa.Schema) -> None:
-    """Raise `DatatypeError` if parquet has no form for a column, or another than it had: some times, for example."""
-    for field in schema:
+    # Parquet lacks some types, or has another, for example of some times.
+    for field in layout[0] if schema is None else ():
         sink = pa.BufferOutputStream()
         try:
             pq.ParquetWriter(sink, pa.schema([field])).close()
@@ -273,3 +259,9 @@ def _check_held(schema: pa.Schema) -> None:
         found = pq.read_schema(pa.BufferReader(sink.getvalue())).field(0).type
         if found != field.type:
             raise DatatypeError(f"{field.type}", f"would be {found} in parquet; use `to='arrow'`")
+    rows = max(1, min(rows, _ROW_GROUP_BYTES // sum(buffer.datatype.itemsize for buffer in model.buffers)))
+    return columns.encoder(model, layout, functools.partial(_Writer, **written), rows)
+
+
+def _form(file: ParquetFile) -> tuple[pa.Schema, int, dict[str, Any]]:
+    return file.schema, max(file.group_rows, default=0), file.written()
