@@ -155,7 +155,7 @@ def _may_grow(
     """Return whether a result may grow with streams until they end: one, whose elements do not depend on its length."""
     is_one = collective.to_root and len(forms) == len(chosen) == 1 and options["split"] is options["index"] is None
     is_plain = chosen[0].rules.nulls == "error" and chosen[0].rules.within is None
-    return is_one and is_plain and all(form is None or form.grows for form in forms)
+    return is_one and is_plain and not any(form is not None and (form.has_arrays or form.place) for form in forms)
 
 
 def _combinable(

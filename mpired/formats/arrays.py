@@ -149,13 +149,9 @@ class ArrayLeaf(NamedTuple):
 class ArrayFile(ColumnFile):
     """An open file of arrays, whose format gives their elements in blocks. The caller closes it."""
 
-    def described(self, inputs: InputOptions) -> list[ArrayHeader]:
-        """Describe all arrays."""
-        raise NotImplementedError
-
-    def blocks(self, place: Any, start: int = 0) -> Iterator[np.ndarray]:
-        """Yield the elements of an array from one on as they are in the file, at least an empty block."""
-        raise NotImplementedError
+    described: Callable[[InputOptions], list[ArrayHeader]]  # describes all arrays
+    # yields the elements of the array at a place from one on as they are in the file, at least an empty block
+    blocks: Callable[..., Iterator[np.ndarray]]
 
     def whole(self, place: Any) -> np.ndarray:
         """Return all elements of an array in one dimension."""
@@ -292,15 +288,13 @@ def _described(source: Source, library: Library, inputs: InputOptions) -> list[A
         arrays = file.described(inputs)
         combined, kept = chosen(source, [each.name for each in arrays], inputs)
         for number, each in enumerate(arrays):
-            is_kept = each.keeps and each.name in kept
+            is_kept = each.keeps and each.shape is not None and each.name in kept
             if not each.digest and (is_kept or (each.carried and each.name not in combined)):
                 arrays[number] = each._replace(digest=file.digest(each))
         return arrays
 
 
-def inspect(
-    source: Source, inputs: InputOptions, arrays: Sequence[ArrayHeader], library: Library | None = None
-) -> RankFile:
+def inspect(source: Source, inputs: InputOptions, arrays: Sequence[ArrayHeader], library: Library) -> RankFile:
     """Describe a file by its arrays."""
     by_name = {array.name: array for array in arrays}
     combined, kept = chosen(source, by_name, inputs)
@@ -308,7 +302,7 @@ def inspect(
     for number, array in enumerate(carried):
         if array.digest:
             continue
-        if not array.keeps or library is None or library.context is not None:
+        if not array.keeps or array.shape is None:
             what = _other(array).reason if array.dtype is None else f"{array.name!r} holds {_other(array).label}"
             raise DatatypeError(source.name, f"{what}, which `keep` does not carry in this format; leave it out")
         with errors_of(source.name, library.errors), closing(library.opener(array.source or source)) as file:
@@ -317,8 +311,8 @@ def inspect(
     headers = [by_name[name] for name in combined]
     if not headers:
         rest = [each for each in arrays if each.name not in names]
-        headers = [each for each in rest if _is_taken(each, inputs, library)]
-        others = [_other(each) for each in rest if not _is_taken(each, inputs, library)]
+        headers = [each for each in rest if _is_taken(each, inputs)]
+        others = [_other(each) for each in rest if not _is_taken(each, inputs)]
     if inputs.pair:
         buffers = [_pair(source, inputs, headers, library)]
     else:
@@ -329,10 +323,9 @@ def inspect(
     return RankFile(source, buffers, others, tuple(by_name), kept=same if carried else None, dims=dims)
 
 
-def _is_taken(array: ArrayHeader, inputs: InputOptions, library: Library | None) -> bool:
+def _is_taken(array: ArrayHeader, inputs: InputOptions) -> bool:
     """Return whether an array is a buffer: one of numbers, or any that can be read."""
-    can_be_read = (library or array.stored) and array.shape is not None and not array.way_out
-    return array.dtype is not None or (inputs.any_type and bool(can_be_read))
+    return array.dtype is not None or (inputs.any_type and array.shape is not None and not array.way_out)
 
 
 def _other(array: ArrayHeader) -> SkippedArray:
@@ -349,13 +342,13 @@ def _other(array: ArrayHeader) -> SkippedArray:
 
 
 def _buffer(
-    source: Source, inputs: InputOptions, array: ArrayHeader, library: Library | None, arrays: Sequence[ArrayHeader]
+    source: Source, inputs: InputOptions, array: ArrayHeader, library: Library, arrays: Sequence[ArrayHeader]
 ) -> Array:
     """Return an array as a buffer: of numbers, or of objects of Python where elements of any type are wanted."""
     if array.dtype is not None:
         datatype = rank.declared(source, inputs, array.dtype, f"{array.name!r} holds")
         stored = as_numbers(array.stored or array.dtype)
-    elif _is_taken(array, inputs, library):
+    elif _is_taken(array, inputs):
         datatype = value_type(array.label or "values")
         stored = array.stored or datatype.form
     else:
@@ -370,25 +363,25 @@ def _buffer(
     )  # fmt: skip
     if array.offset is not None and (array.dtype is not None or array.stored is not None):
         return found
+    leaves = [ArrayLeaf(array.place)]
     if array.dtype is None:
-        return _decoded(found._replace(stored=datatype.form), library, [ArrayLeaf(array.place)], array.grain)
-    fields = array.dtype.names or ()
-    if fields:
+        found = found._replace(stored=datatype.form)
+    elif fields := array.dtype.names:
         found = found._replace(stored=form_of(datatype, fields).newbyteorder(byte_order(stored)))
+        leaves = [ArrayLeaf(array.place, field) for field in fields]
     elif array.packing is not None:
         found = found._replace(packed=array.packing.form.name, missing=None)
-    leaves = [ArrayLeaf(array.place, field) for field in fields] or [ArrayLeaf(array.place, "", array.packing)]
+        leaves = [ArrayLeaf(array.place, "", array.packing)]
     return _decoded(found, library, leaves, array.grain)
 
 
-def _decoded(array: Array, library: Library | None, leaves: Sequence[ArrayLeaf], grain: int) -> Array:
+def _decoded(array: Array, library: Library, leaves: Sequence[ArrayLeaf], grain: int) -> Array:
     """Return a buffer that a library decodes."""
-    assert library is not None  # noqa: S101 - an array that is not flat
     reader = Decoded(library.opener, tuple(leaves), library.errors)
     return array._replace(isolated=True, memory=DECODED_NBYTES, reader=reader, grain=grain)
 
 
-def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], library: Library | None) -> Array:
+def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], library: Library) -> Array:
     """Return two arrays as a buffer of pairs."""
     forms = []
     for part in parts:
@@ -397,7 +390,7 @@ def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], li
             raise DatatypeError(source.name, f"{reason}, as the two of a pair have to be")
         forms.append(part.dtype.newbyteorder("="))
     leaves = [ArrayLeaf(part.place, "", part.packing) for part in parts]
-    if library is None or all(part.offset is not None for part in parts):
+    if all(part.offset is not None for part in parts):
         library = Library(PiecesFile)
         stored = [as_numbers(part.stored or form) for part, form in zip(parts, forms, strict=True)]
         leaves = [
@@ -428,7 +421,7 @@ class KeptArrays(NamedTuple):
 
     source: Source  # the file
     carried: tuple[ArrayHeader, ...]  # their headers
-    library: Library | None  # what reads them
+    library: Library  # what reads them
     # the names of those that the user asked for; others are left out where the result has no place for them
     chosen: Collection[str] = ()
     combined: Sequence[ArrayHeader] = ()  # the arrays of the file that are combined
@@ -453,7 +446,7 @@ class KeptArrays(NamedTuple):
         for each in (each for each in self.carried if each.name in self.chosen):
             header = each if each.packing is None else each._replace(dtype=each.packing.scale.dtype)
             is_readable = each.packing is None or not each.packing.wrong
-            if is_readable and _is_taken(header, inputs, self.library):
+            if is_readable and _is_taken(header, inputs):
                 array = _buffer(self.source, inputs, header, self.library, ())
                 found.append(in_order(array, fortran_order=fortran_order and len(array.dimensions) > 1))
         return found
@@ -517,8 +510,6 @@ class KeptArrays(NamedTuple):
 
     def _stored(self, arrays: Sequence[ArrayHeader]) -> dict[str, np.ndarray]:
         """Return all values of some as the file has them."""
-        if self.library is None:
-            return {}
         args = self.source, self.library._replace(context=None), arrays
         context = self.library.context
         return _whole(*args) if context is None else apart(context, self.source.name, _whole, *args)

@@ -67,23 +67,16 @@ class Table(ColumnFile):
     format: ClassVar[str]
     schema: pa.Schema
     content: TableFile
+    contents: Callable[[], Contents]  # returns the contents of the file
+    # yields rows with at least the columns of some names: `rows` are those of `TableHeader`, the third is the first row
+    batches: Callable[..., Iterator[pa.RecordBatch]]
+    # writes the file again with another schema, and every batch as the last argument returns it
+    copy: Callable[[BinaryIO, pa.Schema, Change], None]
 
     def begin(self) -> None:
         """Check the schema, which the format has read."""
         for field in self.schema:
             _check_names(field)
-
-    def contents(self) -> Contents:
-        """Return the contents of the file."""
-        raise NotImplementedError
-
-    def batches(self, names: Sequence[str], rows: Sequence[int], start: int = 0) -> Iterator[pa.RecordBatch]:
-        """Yield the rows from `start` on with at least some columns; `rows` are those of `TableHeader`."""
-        raise NotImplementedError
-
-    def copy(self, new: BinaryIO, schema: pa.Schema, change: Change) -> None:
-        """Write the file again with another schema, and every batch as `change` returns it."""
-        raise NotImplementedError
 
     def arrays(self, leaf: Leaf, start: int, *, nullable: bool) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on as NumPy has them."""

@@ -75,11 +75,6 @@ class Format(NamedTuple):
         return self.readable and not (self.streamed or self.has_arrays)
 
     @property
-    def grows(self) -> bool:
-        """Whether a result may be begun before the number of its elements is known."""
-        return not (self.has_arrays or self.place)
-
-    @property
     def module(self) -> Any:
         """The module that knows the format; imported only where the format is used."""
         own = self.name if self.readable else "textual"

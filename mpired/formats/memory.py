@@ -11,7 +11,7 @@ import glob
 import io
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -68,13 +68,11 @@ class AtHand:
     """A rank that is not a path. Its source is made when it is inspected."""
 
     path: str | None = None  # the path of its file, if it has one
+    # returns its bytes, of a stream at most `stream_limit`, and its options, given those of all ranks
+    opened: Callable[[InputOptions], tuple[Source, InputOptions]]
 
     def __init__(self, name: str, content: Any = None) -> None:
         self.name, self.content = name, content
-
-    def opened(self, inputs: InputOptions) -> tuple[Source, InputOptions]:
-        """Return its bytes, of a stream at most `inputs.stream_limit`, and its options, given those of all ranks."""
-        raise NotImplementedError
 
 
 class ArrayRank(AtHand):

@@ -246,7 +246,7 @@ def divided(
     """Lay out results in shards like those of the model, and in an index: yield name, arrays and layout of each."""
     assert model.source is not None  # noqa: S101 - an index
     index, nbytes = _read_index(model.source), 0
-    kept = model.kept if isinstance(model.kept, KeptArrays) else KeptArrays(model.source, (), None)
+    kept = model.kept if isinstance(model.kept, KeptArrays) else KeptArrays(model.source, (), Library(PiecesFile))
     origins = {each.name: each.origin for each in model.buffers} | {name: name for name in kept.names}
     shards = {
         name: shard for old, shard in index["weight_map"].items() for name, origin in origins.items() if origin == old
