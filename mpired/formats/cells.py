@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,11 +17,8 @@ _CALENDARS = ("standard", "gregorian", "proleptic_gregorian")  # one since the d
 _BEGIN = np.datetime64("1582-10-15")
 
 
-class RankTime(NamedTuple):
-    """The coordinate of time of a rank."""
-
-    header: ArrayHeader
-    values: tuple[np.ndarray, ...]  # its values, and then those of its bounds if it has some
+RankTime: TypeAlias = tuple[ArrayHeader, tuple[np.ndarray, ...]]
+"""The coordinate of time of a rank: its header, its values, and then those of its bounds if it has some."""
 
 
 def times(kept: Sequence[object], ops: Sequence[Op]) -> tuple[RankTime, ...]:
@@ -34,7 +31,7 @@ def times(kept: Sequence[object], ops: Sequence[Op]) -> tuple[RankTime, ...]:
     if len({header and header.digest for header in headers}) == 1:
         return ()
     read = [(header, each.values(header)) for header, each in zip(headers, ranks, strict=True) if header is not None]
-    return tuple(RankTime(*each) for each in read) if len(read) == len(ranks) else ()
+    return tuple(read) if len(read) == len(ranks) else ()
 
 
 def _is_time(array: ArrayHeader) -> bool:
@@ -49,9 +46,10 @@ def _is_time(array: ArrayHeader) -> bool:
 def cells(like: object, ranks: Sequence[RankTime], results: Sequence[tuple[str, str, Op]]) -> Cells:
     """Return the cells of a result of ranks with these times, which is modelled on the file of `like`."""
     # Each array of the result has its name, its name in that file, and its op.
-    if len({each.header.digest for each in ranks}) < 2 or not isinstance(like, KeptArrays):  # noqa: PLR2004 - differ
+    if len({header.digest for header, _ in ranks}) < 2 or not isinstance(like, KeptArrays):  # noqa: PLR2004 - differ
         return Cells()
-    own = next((each for each in like.carried if each.name == ranks[0].header.name), ranks[0].header)
+    first = ranks[0][0]
+    own = next((each for each in like.carried if each.name == first.name), first)
     moved = [_moved(each, own.attributes) for each in ranks]
     if len({tuple(each.shape for each in values) for values in moved}) > 1 or not moved[0]:
         cautions.tell(cautions.times(own.name))
@@ -72,7 +70,7 @@ def cells(like: object, ranks: Sequence[RankTime], results: Sequence[tuple[str, 
 
 def _moved(rank: RankTime, wanted: Mapping[str, str]) -> tuple[np.ndarray, ...]:
     """Return times, and their bounds, in the units that attributes name; () if they have none there."""
-    own, wide = rank.header.attributes, tuple(each.astype(np.longdouble) for each in rank.values)
+    own, wide = rank[0].attributes, tuple(each.astype(np.longdouble) for each in rank[1])
     if all(own.get(name) == wanted.get(name) for name in ("units", "calendar")):
         return wide
     try:

@@ -403,8 +403,10 @@ Layout: TypeAlias = tuple[pa.Schema, list[tuple[str, ...]]]
 """The schema of a result, and the names of the columns of each array in it."""
 
 
-def encoder(model: Model, layout: Layout, new: Callable[[BinaryIO, pa.Schema], Any], rows: int) -> Encoder:
-    """Return the encoder that gives record batches of `rows` rows to the writer that `new` returns."""
+def encoder(
+    model: Model, layout: Layout, new: Callable[[BinaryIO, pa.Schema], Any], rows: int, **options: Any
+) -> Encoder:
+    """Return the encoder that gives record batches of `rows` rows, and options, to the writer that `new` returns."""
     (schema, columns), kept = layout, cast("TableHeader | None", model.kept)
     rows = min(rows, kept.most_rows) if kept else rows
 
@@ -427,7 +429,8 @@ def encoder(model: Model, layout: Layout, new: Callable[[BinaryIO, pa.Schema], A
                 for names, result, reader in zip(columns, results, readers, strict=True):
                     kinds = [schema.field(own).type for own in names]
                     arrays |= zip(names, _columns_of(reader, result.datatype, start, count, kinds), strict=True)
-                writer.write_batch(pa.record_batch([arrays[each] for each in schema.names], schema=schema))
+                batch = pa.record_batch([arrays[each] for each in schema.names], schema=schema)
+                writer.write_batch(batch, **options)
 
     return encode
 

@@ -140,15 +140,15 @@ class ParquetFile(Table):
         """Write the file again, each row group as it is unless it is more than memory should hold."""
         paths = [self.metadata.schema.column(leaf).path for leaf in range(len(self.metadata.schema))]
         old_lists = any(path.endswith(".list.item") or ".list.item." in path for path in paths)
-        with _Writer(new, schema, **self.written(), use_compliant_nested_type=not old_lists) as writer:
-            for number in range(len(self.group_rows)):
+        with pq.ParquetWriter(new, schema, **self.written(), use_compliant_nested_type=not old_lists) as writer:
+            for number, rows in enumerate(self.group_rows):
                 piece: list[pa.RecordBatch] = []
                 for batch in map(change, self.group(number, self.schema.names)):
                     if sum(each.nbytes for each in piece) > _KEPT_GROUP_NBYTES:
-                        writer.write_table(pa.Table.from_batches(piece, schema))
+                        writer.write_table(pa.Table.from_batches(piece, schema), rows)
                         piece = []
                     piece.append(batch)
-                writer.write_table(pa.Table.from_batches(piece, schema))
+                writer.write_table(pa.Table.from_batches(piece, schema), max(1, rows))
 
     def close(self) -> None:
         """Close the file, and keep its footer for the next column."""
@@ -159,15 +159,6 @@ class ParquetFile(Table):
         _parsed[self._source] = self._known
         while len(_parsed) > _MOST_PARSED:
             del _parsed[next(iter(_parsed))]
-
-
-class _Writer(pq.ParquetWriter):  # type: ignore[misc]  # of a library without types
-    """Writes each record batch or table as a row group."""
-
-    def write_table(self, table: pa.Table, row_group_size: int | None = None) -> None:
-        """Write a row group."""
-        del row_group_size
-        super().write_table(table, max(1, table.num_rows))
 
 
 def _parse(file: TableFile) -> _Parsed:
@@ -260,7 +251,7 @@ def prepare(model: Model) -> Encoder:
         if found != field.type:
             raise DatatypeError(f"{field.type}", f"would be {found} in parquet; use `to='arrow'`")
     rows = max(1, min(rows, _ROW_GROUP_BYTES // sum(buffer.datatype.itemsize for buffer in model.buffers)))
-    return columns.encoder(model, layout, functools.partial(_Writer, **written), rows)
+    return columns.encoder(model, layout, functools.partial(pq.ParquetWriter, **written), rows, row_group_size=rows)
 
 
 def _form(file: ParquetFile) -> tuple[pa.Schema, int, dict[str, Any]]:

@@ -130,24 +130,27 @@ class RankFile(NamedTuple):
 
     def check(self, taken: Group | None = None, *, complete: bool = False) -> None:
         """Raise an error if no column is a buffer, one has nulls, or, of a `complete` file, one is not a buffer."""
-        if complete or not self.buffers:
-            errors = self.obstacles(taken)
-        else:
-            errors = self._lacking() if any(each.nulls for each in self.buffers) else []
-        if errors:
-            raise merged(errors)
+        complete = complete or not self.buffers
+        if complete or any(each.nulls for each in self.buffers):
+            file = self if complete else self._replace(others=())
+            if errors := file.obstacles(taken):
+                raise merged(errors)
 
     def obstacles(self, taken: Group | None = None, *, keeps: bool = False) -> list[MpiredError]:
         """Return an error for each reason why a column is not a buffer: to leave one out is the user's decision."""
         # Columns are offered whose datatypes are `taken` by the op, or the others, if the result `keeps` them.
         if not self.others and len(self.buffers) == 1 and not self.buffers[0].nulls:
             return []  # of most files
+        errors: list[MpiredError] = []
+        if lacking := [each for each in self.buffers if each.nulls and not each.nullable]:
+            array, *others = lacking
+            more = also([",".join(each.columns) for each in others])
+            errors.append(null_error(self.source, array.columns, array.nulls or 0, more=more))
         alike: dict[str, list[SkippedArray]] = {}
         for other in self.others:
             alike.setdefault(other.reason.replace(repr(other.name), "", 1), []).append(other)
-        errors = self._lacking()
-        for first, *more in alike.values():
-            ways = [max((each.way_out for each in (first, *more)), key=len)]
+        for first, *same in alike.values():
+            ways = [max((each.way_out for each in (first, *same)), key=len)]
             if self.names:
                 groups = [(each.name, each.datatype.group) for each in self.buffers]
                 groups += [(each.name, each.group) for each in self.others if each.group is not None and not each.nulls]
@@ -155,20 +158,11 @@ class RankFile(NamedTuple):
             names = [each.name for each in self.others]
             if keeps and ways[-1] and len(set(names)) == len(names) and all(each.keeps for each in self.others):
                 ways.append(f"carry what all ranks have in common with `keep='{listed(names)}'`")
-            reason = f"{first.reason}{also([each.name for each in more])}{ways_out(*ways)}"
+            reason = f"{first.reason}{also([each.name for each in same])}{ways_out(*ways)}"
             errors.append(DatatypeError(self.source.name, reason))
         if not self.buffers and not self.others:
             errors.append(BufferFileError(self.source.name, "holds no array or column"))
         return errors
-
-    def _lacking(self) -> list[MpiredError]:
-        """Return an error for the columns that have nulls, if these are not taken."""
-        lacking = [each for each in self.buffers if each.nulls and not each.nullable]
-        if not lacking:
-            return []
-        first, *others = lacking
-        more = also([",".join(each.columns) for each in others])
-        return [null_error(self.source, first.columns, first.nulls or 0, more=more)]
 
     def only_buffer(self) -> Array:
         """Return the one buffer, where only one can be used."""
