@@ -139,7 +139,7 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
         combined = dict.fromkeys(name for name in names if name not in left)
     numbers = Counter(names)
     if twice := next((name for name in (*combined, *kept) if numbers[name] > 1), None):
-        raise BufferFileError(source.name, _not_one(names, twice))
+        raise BufferFileError(source.name, _no_buffer(twice, pa.null(), names))
     columns = [tuple(combined)] if inputs.pair else [(name,) for name in combined]
     buffers = tuple(_buffer(table, inputs, each) for each in columns)
     return RankFile(source, buffers, others, tuple(names), kept=table if inputs.keep else None)
@@ -276,7 +276,8 @@ def _buffer(table: TableHeader, inputs: InputOptions, columns: tuple[str, ...]) 
     elif inputs.any_type and not inputs.pair and _datatype(kind) is None:
         datatype = value_type(_in_words(_plain_type(kind)))
     elif form is None:
-        reason = _no_buffer(next(each for each in fields if each.type not in DTYPES))
+        field = next(each for each in fields if each.type not in DTYPES)
+        reason = _no_buffer(field.name, field.type)
         raise DatatypeError(source.name, f"{reason}{'; a pair is of two columns of numbers' if inputs.pair else ''}")
     else:
         if inputs.pair and not inputs.named:
@@ -319,21 +320,22 @@ def _others(table: TableHeader, inputs: InputOptions) -> tuple[SkippedArray, ...
         is_taken = has_arrays(kind) if inputs.any_type else _form(kind) is not None
         if name in table.chosen or (is_one and is_taken):
             continue
-        reason = _no_buffer(field) if is_one else _not_one(names, name)
-        datatype = _datatype(kind) if is_one else None
+        reason, datatype = _no_buffer(name, kind, names), _datatype(kind) if is_one else None
         group = None if datatype is None else datatype.group
         other = SkippedArray(name, str(kind), reason, table.nrows, label=_in_words(kind), group=group, nulls=nulls)
         others.append(other._replace(keeps=has_arrays(kind)))
     return tuple(others)
 
 
-def _no_buffer(field: pa.Field) -> str:
-    """Return why a column is not a buffer."""
-    if pa.types.is_decimal(field.type):
-        return f"column {field.name!r} is {field.type}, and no op takes decimals"
-    if is_time(field.type):
-        return f"column {field.name!r} is {field.type}, and times are combined only if they are chosen"
-    return f"column {field.name!r} holds {field.type}, not numbers"
+def _no_buffer(name: str, kind: pa.DataType, names: Sequence[str] = ()) -> str:
+    """Return why a column is not a buffer; `names` are those of all."""
+    if names.count(name) > 1:
+        return f"has {names.count(name)} columns named {name!r}; its columns are {listed(names)}"
+    if pa.types.is_decimal(kind):
+        return f"column {name!r} is {kind}, and no op takes decimals"
+    if is_time(kind):
+        return f"column {name!r} is {kind}, and times are combined only if they are chosen"
+    return f"column {name!r} holds {kind}, not numbers"
 
 
 def _in_words(kind: pa.DataType) -> str:
@@ -348,11 +350,6 @@ def _in_words(kind: pa.DataType) -> str:
     if pa.types.is_dictionary(kind):
         return f"{_in_words(kind.value_type)} by a dictionary"
     return DTYPES[kind].name if kind in DTYPES else str(kind)
-
-
-def _not_one(names: Sequence[str], name: str) -> str:
-    """Return the error for a name that several columns have; `names` are those of all."""
-    return f"has {names.count(name)} columns named {name!r}; its columns are {listed(names)}"
 
 
 def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

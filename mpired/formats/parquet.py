@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from typing import Any, BinaryIO, NamedTuple
@@ -40,7 +41,7 @@ class _Parsed(NamedTuple):
     file: pq.ParquetFile
     schema: pa.Schema
     group_rows: list[int]  # of each row group
-    leaves: dict[str, list[int]]  # the numbers of parquet's columns that each column consists of
+    leaves: list[range]  # the numbers of parquet's columns that each column consists of
     old_times: frozenset[str]  # the columns with times of 96 bits
 
 
@@ -69,7 +70,7 @@ class ParquetFile(Table):
     def contents(self) -> Contents:
         """Return the contents of the file."""
         groups = [self.metadata.row_group(number) for number in range(len(self.group_rows))]
-        nulls = [_nulls(self.metadata, groups, own) for own in _own_leaves(self.schema)]
+        nulls = [_nulls(self.metadata, groups, own) for own in self._known.leaves]
         nbytes = sum(each.total_byte_size for each in groups)
         return self.schema, tuple(self.group_rows), nulls, nbytes
 
@@ -88,7 +89,9 @@ class ParquetFile(Table):
     def group(self, number: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group with some columns; long rows by fewer."""
         group, there, done = self.metadata.row_group(number), self.group_rows[number], 0
-        chunks = [group.column(leaf) for name in names for leaf in self._known.leaves[name]]
+        chosen = {*names}
+        own = (leaves for name, leaves in zip(self.schema.names, self._known.leaves, strict=True) if name in chosen)
+        chunks = [group.column(leaf) for leaf in itertools.chain(*own)]
         starts = [each.dictionary_page_offset or each.data_page_offset for each in chunks]
         self._bytes.expect(zip(starts, (each.total_compressed_size for each in chunks), strict=True))
         nbytes = max(1, sum(each.total_uncompressed_size for each in chunks))
@@ -118,29 +121,34 @@ class ParquetFile(Table):
                     reason = "before 1677 or after 2262; write it as a timestamp of 64 bits first"
                     raise BufferFileError(self._source.name, f"column {name!r} has times of 96 bits {reason}") from None
 
-    def written(self) -> dict[str, Any]:
-        """Return how the file is written, as far as its metadata tells, in the words of pyarrow."""
-        schema = self.metadata.schema
+    def form(self) -> tuple[pa.Schema, int, dict[str, Any]]:
+        """Return the schema, the most rows of a row group, and how the file is written, in the words of pyarrow."""
+        schema, with_dictionary = self.metadata.schema, set()
         chunks = [
             (schema.column(leaf).path, schema.column(leaf), self.metadata.row_group(number).column(leaf))
             for number in range(len(self.group_rows))
             for leaf in range(len(schema))
         ]
+        for path, leaf, chunk in chunks:  # a writer gives up a dictionary that saves nothing
+            nbytes = chunk.num_values * _TYPE_NBYTES.get(leaf.physical_type, 0)
+            if chunk.has_dictionary_page and (not nbytes or chunk.total_uncompressed_size < nbytes):
+                with_dictionary.add(path)
         codecs = {path: chunk.compression for path, _, chunk in chunks}
-        return _WRITTEN | {
+        written = _WRITTEN | {
             "compression": {path: _CODECS.get(codec, codec) for path, codec in codecs.items()} or "snappy",
-            "use_dictionary": sorted({path for path, leaf, chunk in chunks if _has_dictionary(leaf, chunk)}),
+            "use_dictionary": sorted(with_dictionary),
             "write_statistics": sorted({path for path, _, chunk in chunks if chunk.is_stats_set}),
             "write_page_index": any(chunk.has_offset_index for _, _, chunk in chunks),
             "use_deprecated_int96_timestamps": bool(self._known.old_times)
             and not any(leaf.logical_type.type == "TIMESTAMP" for _, leaf, _ in chunks),
         }
+        return self.schema, max(self.group_rows, default=0), written
 
     def copy(self, new: BinaryIO, schema: pa.Schema, change: Change) -> None:
         """Write the file again, each row group as it is unless it is more than memory should hold."""
         paths = [self.metadata.schema.column(leaf).path for leaf in range(len(self.metadata.schema))]
         old_lists = any(path.endswith(".list.item") or ".list.item." in path for path in paths)
-        with pq.ParquetWriter(new, schema, **self.written(), use_compliant_nested_type=not old_lists) as writer:
+        with pq.ParquetWriter(new, schema, **self.form()[2], use_compliant_nested_type=not old_lists) as writer:
             for number, rows in enumerate(self.group_rows):
                 piece: list[pa.RecordBatch] = []
                 for batch in map(change, self.group(number, self.schema.names)):
@@ -168,11 +176,11 @@ def _parse(file: TableFile) -> _Parsed:
     rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     if sum(rows) != metadata.num_rows:
         raise DamageError(f"its row groups have {sum(rows)} rows, and it {metadata.num_rows}")
-    leaves: dict[str, list[int]] = {}
-    for name, own in zip(schema.names, _own_leaves(schema), strict=True):
-        leaves.setdefault(name, []).extend(own)
+    counts = (columns.count_of(field.type, leaves=True) for field in schema)
+    leaves = [*itertools.starmap(range, itertools.pairwise(itertools.accumulate(counts, initial=0)))]
     kinds = [metadata.schema.column(leaf).physical_type for leaf in range(len(metadata.schema))]
-    old = {name for name, own in leaves.items() if any(kinds[leaf] == "INT96" for leaf in own)}
+    named = zip(schema.names, leaves, strict=True)
+    old = {name for name, own in named if any(kinds[leaf] == "INT96" for leaf in own)}
     return _Parsed(file, parsed, schema, rows, leaves, frozenset(old))
 
 
@@ -188,21 +196,9 @@ def _opened(file: TableFile, **more: Any) -> pq.ParquetFile:
     )
 
 
-def _own_leaves(schema: pa.Schema) -> Iterator[range]:
-    """Yield the numbers of parquet's columns that each column consists of."""
-    counts = (columns.count_of(field.type, leaves=True) for field in schema)
-    return itertools.starmap(range, itertools.pairwise(itertools.accumulate(counts, initial=0)))
-
-
 _WRITTEN: dict[str, Any] = {"write_page_checksum": True}
 _CODECS = {"UNCOMPRESSED": "NONE", "UNKNOWN": "LZ4"}  # Hadoop's LZ4, which pyarrow only reads
 _TYPE_NBYTES = {"INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
-
-
-def _has_dictionary(leaf: pq.ColumnSchema, chunk: pq.ColumnChunkMetaData) -> bool:
-    """Return whether the values of a chunk are encoded by a dictionary: a writer gives up one that saves nothing."""
-    nbytes = chunk.num_values * _TYPE_NBYTES.get(leaf.physical_type, 0)
-    return chunk.has_dictionary_page and (not nbytes or chunk.total_uncompressed_size < nbytes)
 
 
 def _nulls(metadata: pq.FileMetaData, groups: Sequence[pq.RowGroupMetaData], own: range) -> int | None:
@@ -237,7 +233,8 @@ def prepare(model: Model) -> Encoder:
     """Say how a result like `model` becomes parquet."""
     schema, rows, written = None, _ROW_GROUP_ROWS, _WRITTEN
     if model.source:
-        schema, largest, written = look_apart(model.context, columns.ask, model.source, ParquetFile, _form)
+        question = operator.methodcaller("form")
+        schema, largest, written = look_apart(model.context, columns.ask, model.source, ParquetFile, question)
         rows = largest or _ROW_GROUP_ROWS
     layout = columns.layout_like(model, schema)
     # Parquet lacks some types, or has another, for example of some times.
@@ -252,7 +249,3 @@ def prepare(model: Model) -> Encoder:
             raise DatatypeError(f"{field.type}", f"would be {found} in parquet; use `to='arrow'`")
     rows = max(1, min(rows, _ROW_GROUP_BYTES // sum(buffer.datatype.itemsize for buffer in model.buffers)))
     return columns.encoder(model, layout, functools.partial(pq.ParquetWriter, **written), rows, row_group_size=rows)
-
-
-def _form(file: ParquetFile) -> tuple[pa.Schema, int, dict[str, Any]]:
-    return file.schema, max(file.group_rows, default=0), file.written()
