@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias, cast
+from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -404,7 +404,8 @@ def encoder(
     model: Model, layout: Layout, new: Callable[[BinaryIO, pa.Schema], Any], rows: int, **options: Any
 ) -> Encoder:
     """Return the encoder that gives record batches of `rows` rows, and options, to the writer that `new` returns."""
-    (schema, columns), kept = layout, cast("TableHeader | None", model.kept)
+    schema, columns = layout
+    kept: TableHeader | None = model.kept
     rows = min(rows, kept.most_rows) if kept else rows
 
     def encode(results: Sequence[Array], fd: int) -> None:
@@ -453,7 +454,7 @@ def _blocks(reader: FlatReader, count: int, rows: int) -> Iterator[tuple[int, in
 
 def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
     """Return the layout of results with the fields of a schema; without one they are made from the datatypes."""
-    kept = cast("TableHeader | None", model.kept)
+    kept: TableHeader | None = model.kept
     order = schema.names if schema is not None else kept.schema.names if kept else []
     places = {name: place for place, name in enumerate(order)}
     placed = [(places[name], kept.schema.field(name)) for name in kept.names] if kept else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,10 +17,6 @@ from mpired.formats.missing import null_error
 from mpired.formats.names import also
 from mpired.sources.source import Source
 from mpired.values import listed
-
-if TYPE_CHECKING:
-    from mpired.formats.arrays import KeptArrays
-    from mpired.formats.columns import TableHeader
 
 NO_DATATYPE = ", which no MPI datatype has; convert them to numbers"
 
@@ -43,8 +39,8 @@ class SkippedArray(NamedTuple):
     storage: str = ""  # how the values of an array are stored, in a few words
 
 
-Kept: TypeAlias = "KeptArrays | TableHeader"
-"""Columns or arrays of any type that a result has as the modelled file has them."""
+Kept: TypeAlias = Any
+"""Arrays that a result has as the modelled file has them: an `arrays.KeptArrays`, or a `columns.TableHeader`."""
 
 
 class Cells(NamedTuple):
