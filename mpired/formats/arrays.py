@@ -126,17 +126,6 @@ class ArrayHeader(NamedTuple):
         """The place that `ArrayFile.blocks` takes."""
         return self.pieces or self.name
 
-    @property
-    def grain(self) -> int:
-        """The elements of a row of chunks, which are decoded together, or of several of them."""
-        if not self.chunk or not self.shape:
-            return max(1, self.count)
-        first = next((i for i, length in enumerate(self.chunk) if length > 1), len(self.chunk) - 1)
-        length = self.chunk[first]
-        if first and self.shape[first] % length:  # else rows would not begin at its multiples
-            length = self.shape[first]
-        return max(1, length * math.prod(self.shape[first + 1 :]))
-
 
 class ArrayLeaf(NamedTuple):
     """The values of an array: its elements, one of their fields, or those that they stand for."""
@@ -372,13 +361,19 @@ def _buffer(
     elif array.packing is not None:
         found = found._replace(packed=array.packing.form.name, missing=None)
         leaves = [ArrayLeaf(array.place, "", array.packing)]
-    return _decoded(found, library, leaves, array.grain)
+    return _decoded(found, library, leaves, array)
 
 
-def _decoded(array: Array, library: Library, leaves: Sequence[ArrayLeaf], grain: int) -> Array:
-    """Return a buffer that a library decodes."""
+def _decoded(array: Array, library: Library, leaves: Sequence[ArrayLeaf], header: ArrayHeader) -> Array:
+    """Return a buffer that a library decodes, rows of chunks at a time."""
+    grain, shape, chunk = header.count, header.shape, header.chunk
+    if shape and chunk:
+        first = next((i for i, length in enumerate(chunk) if length > 1), len(chunk) - 1)
+        # All of a dimension where rows would not begin at multiples of the chunk.
+        length = shape[first] if first and shape[first] % chunk[first] else chunk[first]
+        grain = length * math.prod(shape[first + 1 :])
     reader = Decoded(library.opener, tuple(leaves), library.errors)
-    return array._replace(isolated=True, memory=DECODED_NBYTES, reader=reader, grain=grain)
+    return array._replace(isolated=True, memory=DECODED_NBYTES, reader=reader, grain=max(1, grain))
 
 
 def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], library: Library) -> Array:
@@ -413,7 +408,7 @@ def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], li
         parts=names, nulls=0 if missing is None else None, nullable=inputs.nullable, missing=missing,
         fixed_order=True,
     )  # fmt: skip
-    return _decoded(pairs, library, leaves, first.grain)
+    return _decoded(pairs, library, leaves, first)
 
 
 class KeptArrays(NamedTuple):

@@ -227,18 +227,12 @@ class TableHeader:
                         raise BufferFileError(other.source.name, f"{reason} ({self.source.name!r}){_NOT_EQUAL}")
                 start += own.num_rows
 
-    def buffers(self, *, fortran_order: bool = False) -> list[Array]:  # noqa: ARG002 - columns have one dimension
+    def buffers(self, *, fortran_order: bool) -> list[Array]:  # noqa: ARG002 - columns have one dimension
         """Return these columns as arrays."""
         kinds = {name: self.schema.field(name).type for name in self.names}
         datatypes = {name: _datatype(kind) if is_plain(kind) else None for name, kind in kinds.items()}
         pairs = ((name, datatype or value_type(str(kinds[name]))) for name, datatype in datatypes.items())
         return [self.array((name,), datatype, nullable=True) for name, datatype in pairs]
-
-    def among(self, results: Sequence[Array]) -> list[Array]:
-        """Return results and these columns, as arrays too, in the order of the file."""
-        places = {name: place for place, name in enumerate(self.schema.names)}
-        every = *results, *self.buffers()
-        return sorted(every, key=lambda each: places.get(each.name.partition(",")[0], len(places)))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values as NumPy has them: numbers and times with a mask if some are null, else objects."""

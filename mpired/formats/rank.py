@@ -135,8 +135,6 @@ class RankFile(NamedTuple):
     def obstacles(self, taken: Group | None = None, *, keeps: bool = False) -> list[MpiredError]:
         """Return an error for each reason why a column is not a buffer: to leave one out is the user's decision."""
         # Columns are offered whose datatypes are `taken` by the op, or the others, if the result `keeps` them.
-        if not self.others and len(self.buffers) == 1 and not self.buffers[0].nulls:
-            return []  # of most files
         errors: list[MpiredError] = []
         if lacking := [each for each in self.buffers if each.nulls and not each.nullable]:
             array, *others = lacking

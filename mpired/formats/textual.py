@@ -27,10 +27,13 @@ _FIRST, _LAST = 10, 5  # elements of a table
 
 
 def encoder(lines: Callable[[Sequence[Array]], Iterator[str]], kept: Any = None) -> Encoder:
-    """Return the encoder that writes these lines, also for columns that are kept."""
+    """Return the encoder that writes these lines, also for columns that are kept, in the order of their file."""
 
     def encode(results: Sequence[Array], fd: int) -> None:
-        results = kept.among(results) if kept else results
+        if kept is not None:
+            places = {name: place for place, name in enumerate(kept.schema.names)}
+            every = *results, *kept.buffers(fortran_order=False)
+            results = sorted(every, key=lambda each: places.get(each.name.partition(",")[0], len(places)))
         with os.fdopen(os.dup(fd), "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             file.writelines(f"{line}\n" for line in lines(results))
 

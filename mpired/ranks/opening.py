@@ -158,7 +158,9 @@ def open_groups(
 
 def _check(inputs: InputOptions, file: RankFile, rank: int, first: tuple[int, RankFile]) -> bool:
     """Raise all that is wrong with a rank; return whether it differs from the first good one by its source alone."""
-    errors, is_first, kept = file.obstacles(inputs.taken, keeps=True), file is first[1], first[1].kept
+    is_first, kept = file is first[1], first[1].kept
+    is_plain = not file.others and len(file.buffers) == 1 and not file.buffers[0].nulls  # as most files
+    errors = [] if is_plain else file.obstacles(inputs.taken, keeps=True)
     alike = is_first
     try:
         if not (errors or is_first):
