@@ -282,14 +282,16 @@ def _opened(path: str, declared: InputOptions, datatype: Datatype, inputs: Input
     # Once: a stream gives its bytes only once.
     source = unpacked(open_source(path, inputs.context), inputs._replace(datatype=datatype))
     units = PackedUnit.of(declared, datatype, as_bytes=not declared.is_external)
+    order = declared.byte_order or declared.type_order
+    packed = inputs._replace(byte_order=order, datarep=declared.datarep, packed=True)
     try:
-        return _buffer(source, declared.of_units(units.datatype, inputs), declared.count), units
+        return _buffer(source, packed._replace(datatype=units.datatype), declared.count), units
     except DatatypeError:
         if datatype.memory.obstacle:
             raise
         whole = PackedUnit(datatype, 1, datatype.packed_form.newbyteorder(declared.order))
         with contextlib.suppress(DatatypeError):
-            return _buffer(source, declared.of_units(datatype, inputs), declared.count), whole
+            return _buffer(source, packed._replace(datatype=datatype), declared.count), whole
         raise
 
 

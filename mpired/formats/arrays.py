@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -283,15 +283,18 @@ def _described(source: Source, library: Library, inputs: InputOptions) -> list[A
         return arrays
 
 
-def inspect(source: Source, inputs: InputOptions, arrays: Sequence[ArrayHeader], library: Library) -> RankFile:
-    """Describe a file by its arrays."""
+def inspect(
+    source: Source, inputs: InputOptions, arrays: Sequence[ArrayHeader], library: Library | None = None
+) -> RankFile:
+    """Describe a file by its arrays; in a format without a library all are flat."""
+    has_library, library = library is not None, library or Library(PiecesFile)
     by_name = {array.name: array for array in arrays}
     combined, kept = chosen(source, by_name, inputs)
     carried = [each for each in arrays if each.name in kept or (each.carried and each.name not in combined)]
     for number, array in enumerate(carried):
         if array.digest:
             continue
-        if not array.keeps or array.shape is None:
+        if not array.keeps or array.shape is None or not has_library:
             what = _other(array).reason if array.dtype is None else f"{array.name!r} holds {_other(array).label}"
             raise DatatypeError(source.name, f"{what}, which `keep` does not carry in this format; leave it out")
         with errors_of(source.name, library.errors), closing(library.opener(array.source or source)) as file:
@@ -300,8 +303,9 @@ def inspect(source: Source, inputs: InputOptions, arrays: Sequence[ArrayHeader],
     headers = [by_name[name] for name in combined]
     if not headers:
         rest = [each for each in arrays if each.name not in names]
-        headers = [each for each in rest if _is_taken(each, inputs)]
-        others = [_other(each) for each in rest if not _is_taken(each, inputs)]
+        taken = [_is_taken(each, inputs) and (has_library or each.stored or each.dtype) for each in rest]
+        headers = [each for each, is_taken in zip(rest, taken, strict=True) if is_taken]
+        others = [_other(each) for each, is_taken in zip(rest, taken, strict=True) if not is_taken]
     if inputs.pair:
         buffers = [_pair(source, inputs, headers, library)]
     else:
@@ -442,8 +446,9 @@ class KeptArrays(NamedTuple):
             header = each if each.packing is None else each._replace(dtype=each.packing.scale.dtype)
             is_readable = each.packing is None or not each.packing.wrong
             if is_readable and _is_taken(header, inputs):
-                array = _buffer(self.source, inputs, header, self.library, ())
-                found.append(in_order(array, fortran_order=fortran_order and len(array.dimensions) > 1))
+                with suppress(DatatypeError):  # of elements that no datatype has
+                    array = _buffer(self.source, inputs, header, self.library, ())
+                    found.append(in_order(array, fortran_order=fortran_order and len(array.dimensions) > 1))
         return found
 
     def check_same(self, other: Kept, like: str) -> None:

@@ -73,17 +73,17 @@ def _moved(rank: RankTime, wanted: Mapping[str, str]) -> tuple[np.ndarray, ...]:
     own, wide = rank[0].attributes, tuple(each.astype(np.longdouble) for each in rank[1])
     if all(own.get(name) == wanted.get(name) for name in ("units", "calendar")):
         return wide
-    try:
-        (unit, begin), (other, since) = map(_since, (own, wanted))
-    except (KeyError, ValueError):
-        return ()
-    return tuple((each * unit + (begin - since)) / other for each in wide)
-
-
-def _since(attributes: Mapping[str, str]) -> tuple[int, int]:
-    """Return the seconds of a unit of time, and where it begins; an error if that is not in NumPy's calendar."""
-    unit, _, begin = attributes["units"].partition(" since ")
-    when = np.datetime64(begin.removesuffix(" UTC"), "s")
-    if attributes.get("calendar", _CALENDARS[0]) not in _CALENDARS or when < _BEGIN:
-        raise ValueError(begin)
-    return _SECONDS[unit.removesuffix("s")], int(when.astype(np.int64))
+    scales = []  # the seconds of a unit, and where it begins
+    for attributes in (own, wanted):
+        unit, _, begin = attributes.get("units", "").partition(" since ")
+        seconds = _SECONDS.get(unit.removesuffix("s"))
+        try:
+            when = np.datetime64(begin.removesuffix(" UTC"), "s")
+        except ValueError:
+            return ()
+        # A calendar that NumPy has; no date is not later than any.
+        if seconds is None or attributes.get("calendar", _CALENDARS[0]) not in _CALENDARS or not when >= _BEGIN:
+            return ()
+        scales.append((seconds, int(when.astype(np.int64))))
+    (unit_nseconds, zero), (other, since) = scales
+    return tuple((each * unit_nseconds + (zero - since)) / other for each in wide)

@@ -38,19 +38,15 @@ def _is_safetensors(head: bytes, nbytes: int, _: _Read) -> bool:
     return length <= nbytes - 8 and re.match(rb'\{\s*["}]', header) is not None and ends
 
 
-def _first_member(head: bytes) -> bytes:
-    """Return the name of the first member of a zip archive."""
-    return head[30 : 30 + int.from_bytes(head[26:28], "little")]
-
-
 def _is_npz(head: bytes, _: int, __: _Read) -> bool:
     """Return whether the first member of a zip archive is an npy file by its name."""
-    return _first_member(head).endswith(b".npy")
+    return head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".npy")
 
 
 def _is_zarr(head: bytes, nbytes: int, read: _Read) -> bool:
     """Return whether a zip archive has a document of a Zarr store: the first member, or that of the root among all."""
-    if _first_member(head).endswith((b"zarr.json", b".zgroup", b".zarray", b".zattrs", b".zmetadata")):
+    member = head[30 : 30 + int.from_bytes(head[26:28], "little")]
+    if member.endswith((b"zarr.json", b".zgroup", b".zarray", b".zattrs", b".zmetadata")):
         return True
     directory = read(_DIRECTORY_NBYTES, max(0, nbytes - _DIRECTORY_NBYTES))
     return re.search(rb"PK\x01\x02.{42}(zarr\.json|\.zgroup|\.zarray)", directory, re.DOTALL) is not None

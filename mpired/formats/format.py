@@ -133,32 +133,34 @@ class Format(NamedTuple):
     def _carrying(self, model: Model, kept: Kept) -> Layout:
         """Say how a result is written with arrays from a file of another format, as far as they have a form here."""
         first, is_text = model.buffers[0], not (self.readable or self.place)
-        arrays = kept.buffers(fortran_order=first.fortran_order and not self.has_arrays) if self.keeps else []
-        arrays = [each._replace(nullable=each.nulls != 0) for each in arrays]
+        # Columns have the elements in the order of the results, in which arrays that a library decodes are not read.
+        fortran_order = first.fortran_order and not self.has_arrays
+        arrays = kept.buffers(fortran_order=fortran_order) if self.keeps and (self.has_columns or is_text) else []
 
         def holds(array: Array) -> bool:
             is_turned = array.fortran_order != first.fortran_order and sum(dim > 1 for dim in array.dimensions) > 1
-            if (array.nullable and not self.has_nulls) or not (self.has_arrays or array.count == first.count):
+            is_string = array.datatype.name in {"string", "binary"} and not array.nullable
+            if array.nullable and not self.has_nulls:
                 return False
-            if array.datatype.group is Group.VALUE:
-                is_string = self.has_strings and not array.nullable and array.datatype.name in {"string", "binary"}
-                return is_string or (is_text and not is_turned)
+            if not self.has_arrays and (array.count != first.count or is_turned):
+                return False
+            if array.datatype.group is Group.VALUE and not (is_text or (self.has_strings and is_string)):
+                return False
             with contextlib.suppress(DatatypeError):
                 self.prepare(Model(self.name, (array.result,), context=model.context))
-                return self.has_arrays or not is_turned
+                return True
             return False
 
         self._check_arrays(model)
-        carried = list(filter(holds, arrays)) if self.has_columns or is_text else []
+        carried = [each for each in (each._replace(nullable=each.nulls != 0) for each in arrays) if holds(each)]
+        names = {each.name for each in carried}
         if not carried:
             reason = f"carries {kept.kind} into results that can hold them, and this one is {self.name}; leave it out"
             raise UsageError("`keep`", reason)
-        names = {name for each in model.buffers for name in each.columns}
-        if twice := next((each.name for each in carried if each.name in names), None):
+        if twice := next((name for each in model.buffers for name in each.columns if name in names), None):
             raise UsageError("`keep`", f"names {twice!r}, and results have another of that name; leave it out")
         others = () if is_text else (each.result._replace(nullable=each.nullable) for each in carried)
         layout = self.prepare(model._replace(buffers=(*model.buffers, *others), kept=None))
-        names = {each.name for each in carried}
         return carrying(layout, carried, len(model.buffers), tuple(each for each in kept.chosen if each not in names))
 
     def note(self, source: Source) -> str | None:

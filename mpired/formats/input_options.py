@@ -105,12 +105,6 @@ class InputOptions(NamedTuple):
         """Return the bytes before the form of the first element in a raw file; its displacement 0 is at `offset`."""
         return self.offset - (0 if self.is_external or self.packed else datatype.origin)
 
-    def of_units(self, unit: Datatype, packed: InputOptions) -> InputOptions:
-        """Return `packed`, a declaration of packed elements, with the bytes as they are declared here."""
-        return packed._replace(
-            datatype=unit, byte_order=self.byte_order or self.type_order, datarep=self.datarep, packed=True
-        )
-
     def refused(self, source: Source, datatype: Datatype, what: str) -> DatatypeError:
         """Return the error for a file that says of its elements that they are something else."""
         way_out = "give a file that `mpired pack` has made with that type" if self.packed else "leave `type` out"
