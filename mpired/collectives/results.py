@@ -288,7 +288,7 @@ def model_of(group_plan: GroupPlan, receiver: Recipient, request: Request) -> Mo
     # It is like the rank's file: in one dimension where the rank gets a part of the result, and without the file's own
     # header or schema where these do not describe the datatype of the results.
     file, share = receiver.file, receiver.share
-    model = file.model if request.collective.whole else file.model.with_count(share.count_of(file.buffers[0].count))
+    model = file.model(None if request.collective.whole else share.count_of(file.buffers[0].count))
     results, buffers = list(arrays_in(share, request.ops, file.buffers)), list[Array]()
     for result in results:
         number = result.buffer

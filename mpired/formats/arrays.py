@@ -303,9 +303,9 @@ def inspect(
     headers = [by_name[name] for name in combined]
     if not headers:
         rest = [each for each in arrays if each.name not in names]
-        taken = [_is_taken(each, inputs) and (has_library or each.stored or each.dtype) for each in rest]
-        headers = [each for each, is_taken in zip(rest, taken, strict=True) if is_taken]
-        others = [_other(each) for each, is_taken in zip(rest, taken, strict=True) if not is_taken]
+        headers = [each for each in rest if _is_taken(each, inputs) and (has_library or each.stored or each.dtype)]
+        taken = {each.name for each in headers}
+        others = [_other(each) for each in rest if each.name not in taken]
     if inputs.pair:
         buffers = [_pair(source, inputs, headers, library)]
     else:

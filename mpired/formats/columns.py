@@ -160,11 +160,6 @@ class TableHeader:
     others: ClassVar[tuple[SkippedArray, ...]] = ()
 
     @property
-    def nrows(self) -> int:
-        """The number of all rows."""
-        return sum(self.rows)
-
-    @property
     def names(self) -> list[str]:
         """The names of the columns that are kept, in the order of the file."""
         return [name for name in self.schema.names if name in self.chosen]
@@ -179,7 +174,7 @@ class TableHeader:
         metadata = self.schema.field(columns[0]).metadata or {}  # as files of other programs name a unit
         nulls = [self.nulls[self.schema.get_field_index(each)] for each in columns]
         return Array(
-            self.source, datatype, self.nrows, form_of(datatype, fields),
+            self.source, datatype, sum(self.rows), form_of(datatype, fields),
             name=",".join(columns), parts=columns, reader=Decoded(self.opener, tuple(leaves), (pa.ArrowException,)),
             isolated=True, memory=_DECODED_NBYTES, fixed_order=True,
             grain=max((1, *self.rows)),  # of a row group only the whole is decoded
@@ -190,7 +185,7 @@ class TableHeader:
     @property
     def most_rows(self) -> int:
         """The most rows of the columns that are kept that are in memory at a time."""
-        return max(1, _KEPT_NBYTES // max(1, self.nbytes // max(1, self.nrows)))
+        return max(1, _KEPT_NBYTES // max(1, self.nbytes // max(1, sum(self.rows))))
 
     def kept_rows(self, count: int) -> Generator[pa.RecordBatch, None, None]:
         """Yield the columns that are kept, `count` rows at a time, and fewer in the end."""
@@ -307,7 +302,7 @@ def _others(table: TableHeader, inputs: InputOptions) -> tuple[SkippedArray, ...
     """Return the columns that hold no numbers or share a name, unless the columns were chosen."""
     if inputs.columns or inputs.pair:
         return ()
-    names = table.schema.names
+    names, nrows = table.schema.names, sum(table.rows)
     there, others = Counter(names), []
     for field, nulls in zip(table.schema, table.nulls, strict=True):
         name, kind, is_one = field.name, field.type, there[field.name] == 1
@@ -316,7 +311,7 @@ def _others(table: TableHeader, inputs: InputOptions) -> tuple[SkippedArray, ...
             continue
         reason, datatype = _no_buffer(name, kind, names), _datatype(kind) if is_one else None
         group = None if datatype is None else datatype.group
-        other = SkippedArray(name, str(kind), reason, table.nrows, label=_in_words(kind), group=group, nulls=nulls)
+        other = SkippedArray(name, str(kind), reason, nrows, label=_in_words(kind), group=group, nulls=nulls)
         others.append(other._replace(keeps=has_arrays(kind)))
     return tuple(others)
 

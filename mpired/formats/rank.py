@@ -51,7 +51,7 @@ class Cells(NamedTuple):
 
 
 class Model(NamedTuple):
-    """The model of a result; `RankFile.model` is that of a rank's file."""
+    """The model of a result; `RankFile.model` returns that of a rank's file."""
 
     format: str  # the name of the format that the result has unless the user wants another
     buffers: tuple[Array, ...]  # its arrays, one at least
@@ -72,11 +72,6 @@ class Model(NamedTuple):
         """Return the model of a raw result with the declared byte order and data representation."""
         ordered = ((each, each.stored.newbyteorder(inputs.order)) for each in self.buffers)
         buffers = (each._replace(stored=form, datarep=inputs.datarep, fixed_order=False) for each, form in ordered)
-        return self._replace(buffers=tuple(buffers))
-
-    def with_count(self, count: int) -> Model:
-        """Return the model of a result with `count` elements in one dimension."""
-        buffers = (each._replace(count=count, shape=None, fortran_order=False) for each in self.buffers)
         return self._replace(buffers=tuple(buffers))
 
 
@@ -112,10 +107,12 @@ class RankFile(NamedTuple):
         there = {name for each in self.buffers for name in each.columns}.union(self.kept.names if self.kept else ())
         return [name for name in self.names if name not in there]
 
-    @property
-    def model(self) -> Model:
-        """The model of a result like this file."""
-        return Model(self.format, tuple(each.result for each in self.buffers), self.source, self.kept)
+    def model(self, count: int | None = None) -> Model:
+        """Return the model of a result like this file, perhaps with `count` elements in one dimension."""
+        buffers = [each.result for each in self.buffers]
+        if count is not None:
+            buffers = [each._replace(count=count, shape=None, fortran_order=False) for each in buffers]
+        return Model(self.format, tuple(buffers), self.source, self.kept)
 
     def ordered_as(self, other: RankFile) -> RankFile:
         """Return it with its buffers in the order of another file's, if they have the same names."""
