@@ -53,7 +53,7 @@ class PackedUnit(NamedTuple):
         """Return the packed form of a type; `as_bytes` allows bytes where NumPy has no type of the entries."""
         try:
             unit = unit_of(datatype)
-            return cls(unit, datatype.size // unit.size, inputs.packed_form(unit))
+            return cls(unit, datatype.size // unit.size, unit.packed_form.newbyteorder(inputs.order))
         except DatatypeError:
             if not as_bytes:
                 raise
@@ -271,14 +271,16 @@ def _opened(path: str, declared: InputOptions, datatype: Datatype, inputs: Input
     # Once: a stream gives its bytes only once.
     source = unpacked(open_source(path, inputs.context), inputs._replace(datatype=datatype))
     units = PackedUnit.of(declared, datatype, as_bytes=not declared.is_external)
+    order = declared.byte_order or declared.type_order
+    packed = inputs._replace(byte_order=order, datarep=declared.datarep, packed=True)
     try:
-        return _buffer(source, declared.of_units(units.datatype, inputs), declared.count), units
+        return _buffer(source, packed._replace(datatype=units.datatype), declared.count), units
     except DatatypeError:
         if datatype.memory.obstacle:
             raise
-        whole = PackedUnit(datatype, 1, declared.packed_form(datatype))
+        whole = PackedUnit(datatype, 1, datatype.packed_form.newbyteorder(declared.order))
         with contextlib.suppress(DatatypeError):
-            return _buffer(source, declared.of_units(datatype, inputs), declared.count), whole
+            return _buffer(source, packed._replace(datatype=datatype), declared.count), whole
         raise
 
 
@@ -288,7 +290,7 @@ def _buffer(source: Source, packed: InputOptions, count: int | None) -> Array:
         packed = packed._replace(count=0)  # of which any number of bytes has enough
     file = row.inspect(source, packed)
     check_formats(packed, {file.format}, raw_result=True)
-    file.check_complete()
+    file.check(complete=True)
     return file.only_buffer()
 
 

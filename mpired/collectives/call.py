@@ -56,15 +56,13 @@ class Call(NamedTuple):
     @property
     def left_out(self) -> list[str]:
         """The arrays of the root's file that a result like it has not, or of those to carry one in another format."""
-        options, formats = self.request.options, {each.format for each in self.results}
+        options = self.request.options
         root = self.request.groups[0][options["root"]]
-        if options["in_place"] or not format_named(root.format).has_arrays:
+        if options["in_place"]:
             return []
-        if formats == {root.format}:
+        if format_named(root.format).has_arrays and all(each.format == root.format for each in self.results):
             return root.left_out
-        carried = {name for each in self.results for name in getattr(each.layout, "carried", ())}
-        carried.update(name for buffer in root.buffers for name in buffer.columns)
-        return [name for name in (root.kept.chosen if root.kept else ()) if name not in carried]
+        return [*dict.fromkeys(name for each in self.results for name in getattr(each.layout, "left_out", ()))]
 
     def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""

@@ -104,7 +104,7 @@ def read_request(
         # A result may grow with streams until they end: one, whose elements do not depend on its length.
         is_one = collective.to_root and len(forms) == len(chosen) == 1 and options["split"] is options["index"] is None
         is_plain = chosen[0].rules.nulls == "error" and chosen[0].rules.within is None
-        grows = is_one and is_plain and all(form is None or form.grows for form in forms)
+        grows = is_one and is_plain and not any(form is not None and (form.has_arrays or form.place) for form in forms)
         warn_of_units(groups)
         groups = in_one_order(_counted(groups, inputs, may_stay_open=is_open and grows), options["root"])
     if options["accumulate_in"] is not None:

@@ -181,7 +181,9 @@ def results_of(group_plan: GroupPlan, paths: Sequence[str], request: Request, *,
             form = output_format(named, request.options["to"], model.format, terminal=terminal)
             if any(buffer.nullable for buffer in model.buffers):
                 _check_nulls(form, model, receiver, request)
-            if form.needs_type and request.inputs.describes_bytes:  # by which a raw one has its byte order
+            if form.needs_type and (
+                request.inputs.byte_order or request.inputs.datarep
+            ):  # by which a raw one has its byte order
                 model = model.declared(request.inputs)
             model = model._replace(note=request.note, context=request.inputs.context)
             is_divided = bool(receiver.file.shards) or path.endswith(INDEX_SUFFIX)
@@ -283,7 +285,7 @@ def model_of(group_plan: GroupPlan, receiver: Recipient, request: Request) -> Mo
     # It is like the rank's file: in one dimension where the rank gets a part of the result, and without the file's own
     # header or schema where these do not describe the datatype of the results.
     file, share = receiver.file, receiver.share
-    model = file.model if request.collective.whole else file.model.with_count(share.count_of(file.buffers[0].count))
+    model = file.model(None if request.collective.whole else share.count_of(file.buffers[0].count))
     results, buffers = list(arrays_in(share, request.ops, file.buffers)), list[Array]()
     for result in results:
         number = result.buffer

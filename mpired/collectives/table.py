@@ -139,7 +139,7 @@ class ResultArray(NamedTuple):
 
 def taken_by(op: ops.Op, rank: Array) -> Array:
     """Return what an op takes of a rank: of values with indices the pairs, or else the values alone."""
-    return rank if op.groups == datatypes.Group.PAIR else without_indices(rank)
+    return rank if rank.values is None or op.groups == datatypes.Group.PAIR else without_indices(rank)
 
 
 def arrays_in(share: Share, chosen: Sequence[ops.Op], buffers: Sequence[Array]) -> Iterator[ResultArray]:

@@ -7,12 +7,11 @@ first rank's file into the result, and must be equal in all ranks.
 
 from __future__ import annotations
 
-import fnmatch
 import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +28,7 @@ from mpired.formats.convert import byte_order
 from mpired.formats.decoding import apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import Missing, of_parts
-from mpired.formats.names import also, check_pair, picked
+from mpired.formats.names import also, check_pair, chosen, picked
 from mpired.formats.rank import Kept, RankFile, SkippedArray
 from mpired.formats.streamed import (
     DECODED_NBYTES,
@@ -128,17 +127,6 @@ class ArrayHeader(NamedTuple):
         """The place that `ArrayFile.blocks` takes."""
         return self.pieces or self.name
 
-    @property
-    def grain(self) -> int:
-        """The elements of a row of chunks, which are decoded together, or of several of them."""
-        if not self.chunk or not self.shape:
-            return max(1, self.count)
-        first = next((i for i, length in enumerate(self.chunk) if length > 1), len(self.chunk) - 1)
-        length = self.chunk[first]
-        if first and self.shape[first] % length:  # else rows would not begin at its multiples
-            length = self.shape[first]
-        return max(1, length * math.prod(self.shape[first + 1 :]))
-
 
 class ArrayLeaf(NamedTuple):
     """The values of an array: its elements, one of their fields, or those that they stand for."""
@@ -151,13 +139,9 @@ class ArrayLeaf(NamedTuple):
 class ArrayFile(ColumnFile):
     """An open file of arrays, whose format gives their elements in blocks. The caller closes it."""
 
-    def described(self, inputs: InputOptions) -> list[ArrayHeader]:
-        """Describe all arrays."""
-        raise NotImplementedError
-
-    def blocks(self, place: Any, start: int = 0) -> Iterator[np.ndarray]:
-        """Yield the elements of an array from one on as they are in the file, at least an empty block."""
-        raise NotImplementedError
+    described: Callable[[InputOptions], list[ArrayHeader]]  # describes all arrays
+    # yields the elements of the array at a place from one on as they are in the file, at least an empty block
+    blocks: Callable[..., Iterator[np.ndarray]]
 
     def whole(self, place: Any) -> np.ndarray:
         """Return all elements of an array in one dimension."""
@@ -194,11 +178,6 @@ class ArrayFile(ColumnFile):
             else:
                 form = as_numbers(values.dtype)
                 yield values if form == values.dtype else values.view(form), None
-
-    def with_digest(self, array: ArrayHeader, keep: Sequence[str]) -> ArrayHeader:
-        """Return an array with its digest if results may carry it."""
-        is_kept = array.keeps and any(fnmatch.fnmatchcase(array.name, each) or array.name == each for each in keep)
-        return array._replace(digest=self.digest(array)) if array.carried or is_kept else array
 
     def digest(self, array: ArrayHeader) -> bytes:
         """Return the digest of an array that is carried: of its values, and of what defines their meaning."""
@@ -297,52 +276,51 @@ def inspect_by(library: Library, source: Source, inputs: InputOptions) -> RankFi
 
 def _described(source: Source, library: Library, inputs: InputOptions) -> list[ArrayHeader]:
     with errors_of(source.name, library.errors), closing(library.opener(source)) as file:
-        return file.described(inputs)
+        arrays = file.described(inputs)
+        combined, kept = chosen(source, [each.name for each in arrays], inputs)
+        for number, each in enumerate(arrays):
+            is_kept = each.keeps and each.shape is not None and each.name in kept
+            if not each.digest and (is_kept or (each.carried and each.name not in combined)):
+                arrays[number] = each._replace(digest=file.digest(each))
+        return arrays
 
 
 def inspect(
     source: Source, inputs: InputOptions, arrays: Sequence[ArrayHeader], library: Library | None = None
 ) -> RankFile:
-    """Describe a file by its arrays."""
+    """Describe a file by its arrays; in a format without a library all are flat."""
+    has_library, library = library is not None, library or Library(PiecesFile)
     by_name = {array.name: array for array in arrays}
-    kept = picked(source, by_name, inputs.keep, inputs.noun)
-    carried = [_with_digest(source, each, library) for each in arrays if each.name in kept or each.carried]
-    along = {each.name: each for each in carried}
+    combined, kept = chosen(source, by_name, inputs)
+    carried = [each for each in arrays if each.name in kept or (each.carried and each.name not in combined)]
+    for number, array in enumerate(carried):
+        if array.digest:
+            continue
+        if not array.keeps or array.shape is None or not has_library:
+            what = _other(array).reason if array.dtype is None else f"{array.name!r} holds {_other(array).label}"
+            raise DatatypeError(source.name, f"{what}, which `keep` does not carry in this format; leave it out")
+        with errors_of(source.name, library.errors), closing(library.opener(array.source or source)) as file:
+            carried[number] = array._replace(digest=file.digest(array))
+    names, others = dict.fromkeys(each.name for each in carried), list[SkippedArray]()
+    headers = [by_name[name] for name in combined]
+    if not headers:
+        rest = [each for each in arrays if each.name not in names]
+        headers = [each for each in rest if _is_taken(each, inputs) and (has_library or each.stored or each.dtype)]
+        taken = {each.name for each in headers}
+        others = [_other(each) for each in rest if each.name not in taken]
     if inputs.pair:
-        parts = [picked(source, by_name, [name], inputs.noun)[0] for name in inputs.pair]
-        buffers = [_pair(source, inputs, [by_name[name] for name in parts], library)]
+        buffers = [_pair(source, inputs, headers, library)]
     else:
-        names = picked(source, by_name, inputs.columns, inputs.noun)
-        if not inputs.columns:
-            names = [each.name for each in arrays if _is_taken(each, inputs, library) and each.name not in along]
-        buffers = [_buffer(source, inputs, by_name[name], library, arrays) for name in names]
-    combined = {name for buffer in buffers for name in buffer.columns}
-    carried = [each for each in carried if each.name not in combined]
-    others = [_other(each) for each in arrays if each.name not in combined and each.name not in along]
-    names = [each.name for each in carried]
+        buffers = [_buffer(source, inputs, header, library, arrays) for header in headers]
     ignored = picked(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_coordinates else names
-    used = tuple(each for each in arrays if each.name in combined)
-    same = KeptArrays(source, tuple(carried), library, kept, used, {*ignored} - {*kept}, inputs.coordinate_rtol)
+    same = KeptArrays(source, tuple(carried), library, kept, headers, {*ignored} - {*kept}, inputs.coordinate_rtol)
     dims = {each.name: each.dims for each in arrays if any(each.dims)}
-    others = [] if inputs.columns or inputs.pair else others
     return RankFile(source, buffers, others, tuple(by_name), kept=same if carried else None, dims=dims)
 
 
-def _with_digest(source: Source, array: ArrayHeader, library: Library | None) -> ArrayHeader:
-    """Return an array that is carried with its digest."""
-    if array.digest:
-        return array
-    if not array.keeps or library is None or library.context is not None:
-        what = _other(array).reason if array.dtype is None else f"{array.name!r} holds {_other(array).label}"
-        raise DatatypeError(source.name, f"{what}, which `keep` does not carry in this format; leave it out")
-    with errors_of(source.name, library.errors), closing(library.opener(array.source or source)) as file:
-        return array._replace(digest=file.digest(array))
-
-
-def _is_taken(array: ArrayHeader, inputs: InputOptions, library: Library | None) -> bool:
+def _is_taken(array: ArrayHeader, inputs: InputOptions) -> bool:
     """Return whether an array is a buffer: one of numbers, or any that can be read."""
-    can_be_read = (library or array.stored) and array.shape is not None and not array.way_out
-    return array.dtype is not None or (inputs.any_type and bool(can_be_read))
+    return array.dtype is not None or (inputs.any_type and array.shape is not None and not array.way_out)
 
 
 def _other(array: ArrayHeader) -> SkippedArray:
@@ -359,13 +337,13 @@ def _other(array: ArrayHeader) -> SkippedArray:
 
 
 def _buffer(
-    source: Source, inputs: InputOptions, array: ArrayHeader, library: Library | None, arrays: Sequence[ArrayHeader]
+    source: Source, inputs: InputOptions, array: ArrayHeader, library: Library, arrays: Sequence[ArrayHeader]
 ) -> Array:
     """Return an array as a buffer: of numbers, or of objects of Python where elements of any type are wanted."""
     if array.dtype is not None:
         datatype = rank.declared(source, inputs, array.dtype, f"{array.name!r} holds")
         stored = as_numbers(array.stored or array.dtype)
-    elif _is_taken(array, inputs, library):
+    elif _is_taken(array, inputs):
         datatype = value_type(array.label or "values")
         stored = array.stored or datatype.form
     else:
@@ -380,25 +358,31 @@ def _buffer(
     )  # fmt: skip
     if array.offset is not None and (array.dtype is not None or array.stored is not None):
         return found
+    leaves = [ArrayLeaf(array.place)]
     if array.dtype is None:
-        return _decoded(found._replace(stored=datatype.form), library, [ArrayLeaf(array.place)], array.grain)
-    fields = array.dtype.names or ()
-    if fields:
+        found = found._replace(stored=datatype.form)
+    elif fields := array.dtype.names:
         found = found._replace(stored=form_of(datatype, fields).newbyteorder(byte_order(stored)))
+        leaves = [ArrayLeaf(array.place, field) for field in fields]
     elif array.packing is not None:
         found = found._replace(packed=array.packing.form.name, missing=None)
-    leaves = [ArrayLeaf(array.place, field) for field in fields] or [ArrayLeaf(array.place, "", array.packing)]
-    return _decoded(found, library, leaves, array.grain)
+        leaves = [ArrayLeaf(array.place, "", array.packing)]
+    return _decoded(found, library, leaves, array)
 
 
-def _decoded(array: Array, library: Library | None, leaves: Sequence[ArrayLeaf], grain: int) -> Array:
-    """Return a buffer that a library decodes."""
-    assert library is not None  # noqa: S101 - an array that is not flat
+def _decoded(array: Array, library: Library, leaves: Sequence[ArrayLeaf], header: ArrayHeader) -> Array:
+    """Return a buffer that a library decodes, rows of chunks at a time."""
+    grain, shape, chunk = header.count, header.shape, header.chunk
+    if shape and chunk:
+        first = next((i for i, length in enumerate(chunk) if length > 1), len(chunk) - 1)
+        # All of a dimension where rows would not begin at multiples of the chunk.
+        length = shape[first] if first and shape[first] % chunk[first] else chunk[first]
+        grain = length * math.prod(shape[first + 1 :])
     reader = functools.partial(ColumnReader, opener=library.opener, leaves=tuple(leaves), errors=library.errors)
-    return array._replace(isolated=True, memory=DECODED_NBYTES, reader=reader, grain=grain)
+    return array._replace(isolated=True, memory=DECODED_NBYTES, reader=reader, grain=max(1, grain))
 
 
-def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], library: Library | None) -> Array:
+def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], library: Library) -> Array:
     """Return two arrays as a buffer of pairs."""
     forms = []
     for part in parts:
@@ -407,7 +391,7 @@ def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], li
             raise DatatypeError(source.name, f"{reason}, as the two of a pair have to be")
         forms.append(part.dtype.newbyteorder("="))
     leaves = [ArrayLeaf(part.place, "", part.packing) for part in parts]
-    if library is None or all(part.offset is not None for part in parts):
+    if all(part.offset is not None for part in parts):
         library = Library(PiecesFile)
         stored = [as_numbers(part.stored or form) for part, form in zip(parts, forms, strict=True)]
         leaves = [
@@ -430,7 +414,7 @@ def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], li
         parts=names, nulls=0 if missing is None else None, nullable=inputs.nullable, missing=missing,
         fixed_order=True,
     )  # fmt: skip
-    return _decoded(pairs, library, leaves, first.grain)
+    return _decoded(pairs, library, leaves, first)
 
 
 class KeptArrays(NamedTuple):
@@ -438,10 +422,10 @@ class KeptArrays(NamedTuple):
 
     source: Source  # the file
     carried: tuple[ArrayHeader, ...]  # their headers
-    library: Library | None  # what reads them
+    library: Library  # what reads them
     # the names of those that the user asked for; others are left out where the result has no place for them
     chosen: Collection[str] = ()
-    combined: tuple[ArrayHeader, ...] = ()  # the arrays of the file that are combined
+    combined: Sequence[ArrayHeader] = ()  # the arrays of the file that are combined
     ignored: Collection[str] = ()  # the names of those that may differ, and so may their bounds
     rtol: float | None = None  # the relative tolerance in which numbers are the same; None if they have to be equal
     kind: str = "arrays"
@@ -456,13 +440,18 @@ class KeptArrays(NamedTuple):
         """Their descriptions, where a file is only inspected."""
         return [_other(array) for array in self.carried]
 
-    def numbers(self) -> list[Array]:
-        """Return those of plain numbers that the user asked for."""
-        inputs = InputOptions(nullable=True)
-        plain = [each for each in self.carried if each.dtype is not None and each.dtype.names is None]
-        found = [_buffer(self.source, inputs, each, self.library, ()) for each in plain if each.name in self.chosen]
-        found = [in_order(each, fortran_order=False) for each in found]
-        return [each._replace(nullable=each.missing is not None) for each in found]
+    def buffers(self, *, fortran_order: bool) -> list[Array]:
+        """Return those that the user asked for as arrays: packed numbers unpacked, strings and others as objects."""
+        inputs = InputOptions(nullable=True, any_type=True)
+        found = []
+        for each in (each for each in self.carried if each.name in self.chosen):
+            header = each if each.packing is None else each._replace(dtype=each.packing.scale.dtype)
+            is_readable = each.packing is None or not each.packing.wrong
+            if is_readable and _is_taken(header, inputs):
+                with suppress(DatatypeError):  # of elements that no datatype has
+                    array = _buffer(self.source, inputs, header, self.library, ())
+                    found.append(in_order(array, fortran_order=fortran_order and len(array.dimensions) > 1))
+        return found
 
     def check_same(self, other: Kept, like: str) -> None:
         """Raise an error unless another file has equal ones; messages call this file `like`."""
@@ -493,7 +482,7 @@ class KeptArrays(NamedTuple):
     def values(self, array: ArrayHeader) -> tuple[np.ndarray, ...]:
         """Return the values of a coordinate, and of its bounds."""
         names = [array.name, *filter(None, [self.bounds_of(array)])]
-        found = self._replace(carried=tuple(each for each in self.carried if each.name in names)).arrays()
+        found = self._stored([each for each in self.carried if each.name in names])
         return tuple(found[name] for name in names)
 
     def _is_close(self, array: ArrayHeader, other: Any, theirs: ArrayHeader) -> bool:
@@ -507,10 +496,23 @@ class KeptArrays(NamedTuple):
         return bool(np.isclose(*values, rtol=self.rtol, atol=0, equal_nan=True).all())
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return all values of each as NumPy has them."""
-        if self.library is None:
-            return {}
-        args = self.source, self.library._replace(context=None), self.carried
+        """Return all values of each, packed ones unpacked, with a mask if some are missing."""
+        found = self._stored(self.carried)
+        for each in self.carried:
+            values, valid = found.get(each.name, np.empty(0)), None
+            if each.packing is not None and not each.packing.wrong:
+                values, valid = each.packing.unpacked(values, nullable=True)
+            elif each.missing is not None and each.dtype is not None:
+                values = values.astype(each.dtype.newbyteorder("="), copy=False)
+                valid = each.missing.present(values)
+            else:
+                continue
+            found[each.name] = values if valid is None else np.ma.MaskedArray(values, mask=~valid)
+        return found
+
+    def _stored(self, arrays: Sequence[ArrayHeader]) -> dict[str, np.ndarray]:
+        """Return all values of some as the file has them."""
+        args = self.source, self.library._replace(context=None), arrays
         context = self.library.context
         return _whole(*args) if context is None else apart(context, self.source.name, _whole, *args)
 

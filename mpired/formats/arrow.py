@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from mpired.errors import BufferFileError
 from mpired.formats import columns
-from mpired.formats.arrow_arrays import DTYPES, has_arrays, has_offsets
+from mpired.formats.arrow_arrays import DTYPES, has_arrays
 from mpired.formats.columns import Change, Contents, Table, errors_of
 from mpired.formats.format import Encoder
 from mpired.formats.local import DamageError, TableFile
@@ -105,7 +105,10 @@ class ArrowFile(Table):
         else:
             batches = map(reader.get_batch_with_custom_metadata, range(skipped, reader.num_record_batches))
         places = zip(range(len(numbers)) if chosen else numbers, numbers, strict=True)
-        by_offsets = [place for place, number in places if has_offsets(self.schema.field(number).type)]
+        # The values of other types are found by offsets, indices or children.
+        lie_plain = pa.types.is_primitive, pa.types.is_decimal, pa.types.is_fixed_size_binary
+        kinds = ((place, self.schema.field(number).type) for place, number in places)
+        by_offsets = [place for place, kind in kinds if not any(is_plain(kind) for is_plain in lie_plain)]
         for batch, metadata in limited(self._source.name, self._memory, batches):
             batch.validate()  # buffers have the lengths that the columns need
             if by_offsets:  # they are the file's word: without this a damaged one reads foreign memory
@@ -141,8 +144,15 @@ def _headers(file: OpenSource, nbytes: int) -> Iterator[_BatchHeader]:
     # that a file does not have is damage.
     try:
         for header in _by_footer(file, nbytes) if file.read(len(_MAGIC), 0) == _MAGIC else _one_by_one(file, nbytes):
-            if header.integer(header.root, 1, "<B") == _RECORD_BATCH:
-                yield _batch(header)
+            if header.integer(header.root, 1, "<B") != _RECORD_BATCH:
+                continue
+            table = header.table(header.root, 2)
+            rows, nodes = header.integer(table, 0, "<q"), header.structures(table, 1, "<qq")
+            if rows < 0 or any(length < 0 or not 0 <= nulls <= length for length, nulls in nodes):
+                raise DamageError("a record batch has a negative number of rows, or more nulls than values")
+            compression = header.table(table, 3)
+            codec = _CODECS[header.integer(compression, 0, "<b")] if compression else None
+            yield _BatchHeader(rows, tuple(nulls for _, nulls in nodes), codec, header.integer(header.root, 3, "<q"))
     except (struct.error, IndexError) as error:
         raise DamageError(f"a header of a record batch makes no sense ({error})") from None
 
@@ -218,17 +228,6 @@ def _one_by_one(file: OpenSource, nbytes: int) -> Iterator[_MessageHeader]:
             raise DamageError(f"its last message should end at {at}, perhaps it is cut off")
 
 
-def _batch(header: _MessageHeader) -> _BatchHeader:
-    table = header.table(header.root, 2)
-    rows = header.integer(table, 0, "<q")
-    nodes = header.structures(table, 1, "<qq")
-    if rows < 0 or any(length < 0 or not 0 <= nulls <= length for length, nulls in nodes):
-        raise DamageError("a record batch has a negative number of rows, or more nulls than values")
-    compression = header.table(table, 3)
-    codec = _CODECS[header.integer(compression, 0, "<b")] if compression else None
-    return _BatchHeader(rows, tuple(nulls for _, nulls in nodes), codec, header.integer(header.root, 3, "<q"))
-
-
 def _read_all(file: OpenSource, nbytes: int, start: int) -> bytes:
     """Read `nbytes` bytes of a file."""
     data = file.read(nbytes, start) if start >= 0 else b""
@@ -250,7 +249,9 @@ def rewriting(source: Source) -> int:
 
 def prepare(model: Model, new: Callable[[BinaryIO, pa.Schema], Any] = pa.ipc.new_file) -> Encoder:
     """Say how a result like `model` is written by what `new` returns, with the schema of the file that it is like."""
-    schema = columns.asked(model.context, model.source, ArrowFile, columns.SCHEMA) if model.source else None
+    schema = None
+    if model.source:
+        schema = columns.asked(model.context, model.source, ArrowFile, columns.SCHEMA)
     return columns.encoder(model, columns.layout_like(model, schema), new, _BATCH_ROWS)
 
 

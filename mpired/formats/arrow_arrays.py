@@ -33,25 +33,15 @@ def is_plain(kind: pa.DataType) -> bool:
     return kind in DTYPES or is_time(kind)
 
 
-def has_offsets(kind: pa.DataType) -> bool:
-    """Return whether the values of an array of a type are found by offsets, indices or children."""
-    return not (pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind))
-
-
 def has_arrays(kind: pa.DataType) -> bool:
     """Return whether pyarrow gives Python arrays of a type; except intervals that are not nanoseconds."""
     return str(kind) not in {"month_interval", "day_time_interval"}
 
 
-def _numbers_of(kind: pa.DataType) -> np.dtype:
-    """Return NumPy's form of numbers, or of the integers that times are."""
-    return DTYPES[kind] if kind in DTYPES else np.dtype(f"i{kind.bit_width // 8}")
-
-
 def nullable_values(column: pa.Array) -> Values:
     """Return numbers, truth values as bytes, or times as integers, with 0 for nulls; and which are there."""
     (validity, data), start, count = column.buffers(), column.offset, len(column)
-    dtype = _numbers_of(column.type)
+    dtype = DTYPES.get(column.type) or np.dtype(f"i{column.type.bit_width // 8}")  # as times are
     if pa.types.is_boolean(column.type):
         values = _from_bits(data, start, count)
     else:
@@ -108,7 +98,7 @@ def column_of(block: np.ndarray, kind: pa.DataType, there: np.ndarray | None = N
     if pa.types.is_boolean(kind):
         data = np.packbits(block != 0, bitorder="little")
     else:
-        data = np.ascontiguousarray(block, _numbers_of(kind))
+        data = np.ascontiguousarray(block, DTYPES.get(kind) or f"i{kind.bit_width // 8}")
     validity = None if there is None else pa.py_buffer(np.packbits(there, bitorder="little"))
     return pa.Array.from_buffers(kind, len(block), [validity, pa.py_buffer(data)])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,11 +21,8 @@ _CALENDARS = ("standard", "gregorian", "proleptic_gregorian")  # one since the d
 _BEGIN = np.datetime64("1582-10-15")
 
 
-class RankTime(NamedTuple):
-    """The coordinate of time of a rank."""
-
-    header: ArrayHeader
-    values: tuple[np.ndarray, ...]  # its values, and then those of its bounds if it has some
+RankTime: TypeAlias = tuple[ArrayHeader, tuple[np.ndarray, ...]]
+"""The coordinate of time of a rank: its header, its values, and then those of its bounds if it has some."""
 
 
 def times(kept: Sequence[object], ops: Sequence[Op]) -> tuple[RankTime, ...]:
@@ -38,7 +35,7 @@ def times(kept: Sequence[object], ops: Sequence[Op]) -> tuple[RankTime, ...]:
     if len({header and header.digest for header in headers}) == 1:
         return ()
     read = [(header, each.values(header)) for header, each in zip(headers, ranks, strict=True) if header is not None]
-    return tuple(RankTime(*each) for each in read) if len(read) == len(ranks) else ()
+    return tuple(read) if len(read) == len(ranks) else ()
 
 
 def _is_time(array: ArrayHeader) -> bool:
@@ -67,9 +64,10 @@ def cells(like: object, ranks: Sequence[RankTime], results: Sequence[ResultName]
     results = [each for each in results if each.own_name in combined]
     units = {each.name: _of_units(combined[each.own_name].attributes, each, nranks) for each in results}
     attributes = {name: changes for name, changes in units.items() if changes}
-    if len({each.header.digest for each in ranks}) < 2:  # noqa: PLR2004 - they differ
+    if len({header.digest for header, _ in ranks}) < 2:  # noqa: PLR2004 - they differ
         return Cells({}, attributes)
-    own = next((each for each in like.carried if each.name == ranks[0].header.name), ranks[0].header)
+    first = ranks[0][0]
+    own = next((each for each in like.carried if each.name == first.name), first)
     moved = [_moved(each, own.attributes) for each in ranks]
     if len({tuple(each.shape for each in values) for values in moved}) > 1 or not moved[0]:
         what = f"{own.name!r} has lengths, units or calendars in the ranks of which no mean can be made"
@@ -115,20 +113,20 @@ def _of_units(old: Mapping[str, str], result: ResultName, nranks: int) -> dict[s
 
 def _moved(rank: RankTime, wanted: Mapping[str, str]) -> tuple[np.ndarray, ...]:
     """Return times, and their bounds, in the units that attributes name; () if they have none there."""
-    own, wide = rank.header.attributes, tuple(each.astype(np.longdouble) for each in rank.values)
+    own, wide = rank[0].attributes, tuple(each.astype(np.longdouble) for each in rank[1])
     if all(own.get(name) == wanted.get(name) for name in ("units", "calendar")):
         return wide
-    try:
-        (unit, begin), (other, since) = map(_since, (own, wanted))
-    except (KeyError, ValueError):
-        return ()
-    return tuple((each * unit + (begin - since)) / other for each in wide)
-
-
-def _since(attributes: Mapping[str, str]) -> tuple[int, int]:
-    """Return the seconds of a unit of time, and where it begins; an error if that is not in NumPy's calendar."""
-    unit, _, begin = attributes["units"].partition(" since ")
-    when = np.datetime64(begin.removesuffix(" UTC"), "s")
-    if attributes.get("calendar", _CALENDARS[0]) not in _CALENDARS or when < _BEGIN:
-        raise ValueError(begin)
-    return _SECONDS[unit.removesuffix("s")], int(when.astype(np.int64))
+    scales = []  # the seconds of a unit, and where it begins
+    for attributes in (own, wanted):
+        unit, _, begin = attributes.get("units", "").partition(" since ")
+        seconds = _SECONDS.get(unit.removesuffix("s"))
+        try:
+            when = np.datetime64(begin.removesuffix(" UTC"), "s")
+        except ValueError:
+            return ()
+        # A calendar that NumPy has; no date is not later than any.
+        if seconds is None or attributes.get("calendar", _CALENDARS[0]) not in _CALENDARS or not when >= _BEGIN:
+            return ()
+        scales.append((seconds, int(when.astype(np.int64))))
+    (unit_nseconds, zero), (other, since) = scales
+    return tuple((each * unit_nseconds + (zero - since)) / other for each in wide)

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias, cast
+from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from mpired.formats.format import Encoder
 from mpired.formats.input_options import InputOptions
 from mpired.formats.local import TableFile
 from mpired.formats.missing import NullsError
-from mpired.formats.names import check_pair, listed, missing, picked
+from mpired.formats.names import check_pair, chosen, listed
 from mpired.formats.rank import Model, RankFile, SkippedArray, declared
 from mpired.formats.streamed import ColumnFile, ColumnReader, Values, form_of
 from mpired.progress import track
@@ -67,23 +67,16 @@ class Table(ColumnFile):
     format: ClassVar[str]
     schema: pa.Schema
     content: TableFile
+    contents: Callable[[], Contents]  # returns the contents of the file
+    # yields rows with at least the columns of some names: `rows` are those of `TableHeader`, the third is the first row
+    batches: Callable[..., Iterator[pa.RecordBatch]]
+    # writes the file again with another schema, and every batch as the last argument returns it
+    copy: Callable[[BinaryIO, pa.Schema, Change], None]
 
     def begin(self) -> None:
         """Check the schema, which the format has read."""
         for field in self.schema:
             _check_names(field)
-
-    def contents(self) -> Contents:
-        """Return the contents of the file."""
-        raise NotImplementedError
-
-    def batches(self, names: Sequence[str], rows: Sequence[int], start: int = 0) -> Iterator[pa.RecordBatch]:
-        """Yield the rows from `start` on with at least some columns; `rows` are those of `TableHeader`."""
-        raise NotImplementedError
-
-    def copy(self, new: BinaryIO, schema: pa.Schema, change: Change) -> None:
-        """Write the file again with another schema, and every batch as `change` returns it."""
-        raise NotImplementedError
 
     def arrays(self, leaf: Leaf, start: int, *, nullable: bool) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on as NumPy has them."""
@@ -142,21 +135,17 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
         raise BufferFileError(source.name, f"the file is empty; not a valid {opener.format} file")
     contents = asked(inputs.context, source, opener, operator.methodcaller("contents"))
     names = contents[0].names
-    picks = picked(source, names, inputs.columns, "column")
-    combined = {*picks, *(inputs.pair or ())}
-    kept = picked(source, names, inputs.keep, "column")  # a pattern stands for columns that are not combined
-    kept_names = tuple(name for name in kept if name in inputs.keep or name not in combined)
-    table = TableHeader(source, opener, kept_names, *contents)
+    combined, kept = chosen(source, names, inputs)
+    table = TableHeader(source, opener, tuple(kept), *contents)
     others = _others(table, inputs)
-    if not inputs.columns:
-        left = {*table.chosen, *(other.name for other in others)}
-        picks = [name for name in names if name not in left]
-    chosen: list[tuple[str, ...]] = [inputs.pair] if inputs.pair else [(name,) for name in picks]
-    there = Counter(names)
-    for name in (*itertools.chain(*chosen), *table.chosen):
-        if there[name] != 1:
-            raise BufferFileError(source.name, _not_one(names, name))
-    buffers = tuple(_buffer(table, inputs, columns) for columns in chosen)
+    if not combined:
+        left = {*kept, *(other.name for other in others)}
+        combined = dict.fromkeys(name for name in names if name not in left)
+    numbers = Counter(names)
+    if twice := next((name for name in (*combined, *kept) if numbers[name] > 1), None):
+        raise BufferFileError(source.name, _no_buffer(twice, pa.null(), names))
+    columns = [tuple(combined)] if inputs.pair else [(name,) for name in combined]
+    buffers = tuple(_buffer(table, inputs, each) for each in columns)
     return RankFile(source, buffers, others, tuple(names), kept=table if inputs.keep else None)
 
 
@@ -175,11 +164,6 @@ class TableHeader:
     others: ClassVar[tuple[SkippedArray, ...]] = ()
 
     @property
-    def nrows(self) -> int:
-        """The number of all rows."""
-        return sum(self.rows)
-
-    @property
     def names(self) -> list[str]:
         """The names of the columns that are kept, in the order of the file."""
         return [name for name in self.schema.names if name in self.chosen]
@@ -195,7 +179,7 @@ class TableHeader:
         nulls = [self.nulls[self.schema.get_field_index(each)] for each in columns]
         reader = functools.partial(ColumnReader, opener=self.opener, leaves=leaves, errors=(pa.ArrowException,))
         return Array(
-            self.source, datatype, self.nrows, form_of(datatype, fields), name=",".join(columns), parts=columns,
+            self.source, datatype, sum(self.rows), form_of(datatype, fields), name=",".join(columns), parts=columns,
             reader=reader, isolated=True, memory=_DECODED_NBYTES, fixed_order=True,
             grain=max((1, *self.rows)),  # of a row group only the whole is decoded
             unit=metadata.get(b"units", metadata.get(b"unit", b"")).decode(errors="replace"),
@@ -205,7 +189,7 @@ class TableHeader:
     @property
     def most_rows(self) -> int:
         """The most rows of the columns that are kept that are in memory at a time."""
-        return max(1, _KEPT_NBYTES // max(1, self.nbytes // max(1, self.nrows)))
+        return max(1, _KEPT_NBYTES // max(1, self.nbytes // max(1, sum(self.rows))))
 
     def kept_rows(self, count: int) -> Generator[pa.RecordBatch, None, None]:
         """Yield the columns that are kept, `count` rows at a time, and fewer in the end."""
@@ -242,22 +226,31 @@ class TableHeader:
                         raise BufferFileError(other.source.name, f"{reason} ({self.source.name!r}){_NOT_EQUAL}")
                 start += own.num_rows
 
-    def among(self, results: Sequence[Array]) -> list[Array]:
-        """Return results and these columns, as arrays too, in the order of the file."""
-        places = {name: place for place, name in enumerate(self.schema.names)}
-        columns = []
-        for name in self.names:
-            kind = self.schema.field(name).type
-            datatype = _datatype(kind) if is_plain(kind) else None
-            columns.append(self.array((name,), datatype or value_type(str(kind)), nullable=True))
-        return sorted((*results, *columns), key=lambda each: places.get(each.name.partition(",")[0], len(places)))
+    def buffers(self, *, fortran_order: bool) -> list[Array]:  # noqa: ARG002 - columns have one dimension
+        """Return these columns as arrays."""
+        kinds = {name: self.schema.field(name).type for name in self.names}
+        datatypes = {name: _datatype(kind) if is_plain(kind) else None for name, kind in kinds.items()}
+        pairs = ((name, datatype or value_type(str(kinds[name]))) for name, datatype in datatypes.items())
+        return [self.array((name,), datatype, nullable=True) for name, datatype in pairs]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return all values of each as NumPy has them, masked ones where numbers or times are null."""
+        """Return all values as NumPy has them: numbers and times with a mask if some are null, else objects."""
+        schema = pa.schema(map(self.schema.field, self.names))
         with errors_of(self.source.name), closing(self.opener(self.source)) as file:
             batches = [batch.select(self.names) for batch in file.batches(self.names, self.rows)]
-        columns = pa.Table.from_batches(batches, pa.schema(map(self.schema.field, self.names))).columns
-        return {name: _as_numpy(column) for name, column in zip(self.names, columns, strict=True)}
+        found = {}
+        for name, given in zip(self.names, pa.Table.from_batches(batches, schema).columns, strict=True):
+            column = given.cast(given.type.value_type) if pa.types.is_dictionary(given.type) else given
+            kind = column.type
+            if not is_plain(kind):
+                found[name] = column.to_numpy()
+                continue
+            values, valid = nullable_values(column.combine_chunks())
+            values = np.array(values, np.bool_ if pa.types.is_boolean(kind) else None)  # a copy: callers may change it
+            if is_time(kind):
+                values = as_times(values, time_type(str(kind)))
+            found[name] = values if valid is None else np.ma.MaskedArray(values, mask=~valid)
+        return found
 
 
 def _buffer(table: TableHeader, inputs: InputOptions, columns: tuple[str, ...]) -> Array:
@@ -276,7 +269,8 @@ def _buffer(table: TableHeader, inputs: InputOptions, columns: tuple[str, ...]) 
     elif inputs.any_type and not inputs.pair and _datatype(kind) is None:
         datatype = value_type(_in_words(_plain_type(kind)))
     elif form is None:
-        reason = _no_buffer(next(each for each in fields if each.type not in DTYPES))
+        field = next(each for each in fields if each.type not in DTYPES)
+        reason = _no_buffer(field.name, field.type)
         raise DatatypeError(source.name, f"{reason}{'; a pair is of two columns of numbers' if inputs.pair else ''}")
     else:
         if inputs.pair and not inputs.named:
@@ -312,28 +306,29 @@ def _others(table: TableHeader, inputs: InputOptions) -> tuple[SkippedArray, ...
     """Return the columns that hold no numbers or share a name, unless the columns were chosen."""
     if inputs.columns or inputs.pair:
         return ()
-    names = table.schema.names
+    names, nrows = table.schema.names, sum(table.rows)
     there, others = Counter(names), []
     for field, nulls in zip(table.schema, table.nulls, strict=True):
         name, kind, is_one = field.name, field.type, there[field.name] == 1
         is_taken = has_arrays(kind) if inputs.any_type else _form(kind) is not None
         if name in table.chosen or (is_one and is_taken):
             continue
-        reason = _no_buffer(field) if is_one else _not_one(names, name)
-        datatype = _datatype(kind) if is_one else None
+        reason, datatype = _no_buffer(name, kind, names), _datatype(kind) if is_one else None
         group = None if datatype is None else datatype.group
-        other = SkippedArray(name, str(kind), reason, table.nrows, label=_in_words(kind), group=group, nulls=nulls)
+        other = SkippedArray(name, str(kind), reason, nrows, label=_in_words(kind), group=group, nulls=nulls)
         others.append(other._replace(keeps=has_arrays(kind)))
     return tuple(others)
 
 
-def _no_buffer(field: pa.Field) -> str:
-    """Return why a column is not a buffer."""
-    if pa.types.is_decimal(field.type):
-        return f"column {field.name!r} is {field.type}, and no op takes decimals"
-    if is_time(field.type):
-        return f"column {field.name!r} is {field.type}, and times are combined only if they are chosen"
-    return f"column {field.name!r} holds {field.type}, not numbers"
+def _no_buffer(name: str, kind: pa.DataType, names: Sequence[str] = ()) -> str:
+    """Return why a column is not a buffer; `names` are those of all."""
+    if names.count(name) > 1:
+        return f"has {names.count(name)} columns named {name!r}; its columns are {listed(names)}"
+    if pa.types.is_decimal(kind):
+        return f"column {name!r} is {kind}, and no op takes decimals"
+    if is_time(kind):
+        return f"column {name!r} is {kind}, and times are combined only if they are chosen"
+    return f"column {name!r} holds {kind}, not numbers"
 
 
 def _in_words(kind: pa.DataType) -> str:
@@ -348,13 +343,6 @@ def _in_words(kind: pa.DataType) -> str:
     if pa.types.is_dictionary(kind):
         return f"{_in_words(kind.value_type)} by a dictionary"
     return DTYPES[kind].name if kind in DTYPES else str(kind)
-
-
-def _not_one(names: Sequence[str], name: str) -> str:
-    """Return the error for a name that is not that of one column; `names` are those of all."""
-    if not (number := names.count(name)):
-        return missing(name, names, "column")
-    return f"has {number} columns named {name!r}; its columns are {listed(names)}"
 
 
 def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -373,31 +361,15 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return _LARGE.get(kind, kind)
 
 
-def _as_numpy(column: pa.ChunkedArray) -> np.ndarray:
-    """Return the values of a column as NumPy has them: numbers and times with a mask if some are null, else objects."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if not is_plain(column.type):
-        objects: np.ndarray = column.to_numpy()
-        return objects
-    values, valid = nullable_values(column.combine_chunks())
-    values = np.array(values, np.bool_ if pa.types.is_boolean(column.type) else None)  # a copy: callers may change it
-    if is_time(column.type):
-        values = as_times(values, time_type(str(column.type)))
-    return values if valid is None else np.ma.MaskedArray(values, mask=~valid)
-
-
 def _first_difference(left: pa.Array, right: pa.Array) -> tuple[int, str, str] | None:
     """Return the first row in which two arrays of one length differ, and both values; a NaN equals a NaN."""
     if left.equals(right):
         return None
-    rows = enumerate(zip(*(map(_text, objects_of(each)[0]) for each in (left, right)), strict=True))
-    found = next(((row, *texts) for row, texts in rows if texts[0] != texts[1]), None)
-    return found and (found[0], shortened(found[1], 100), shortened(found[2], 100))
-
-
-def _text(value: object) -> str:
-    return repr(value) if isinstance(value, str) else str(value)
+    for row, both in enumerate(zip(objects_of(left)[0], objects_of(right)[0], strict=True)):
+        mine, theirs = (repr(value) if isinstance(value, str) else str(value) for value in both)
+        if mine != theirs:
+            return row, shortened(mine, 100), shortened(theirs, 100)
+    return None
 
 
 _NOTE = b"mpired"
@@ -421,9 +393,12 @@ Layout: TypeAlias = tuple[pa.Schema, list[tuple[str, ...]]]
 """The schema of a result, and the names of the columns of each array in it."""
 
 
-def encoder(model: Model, layout: Layout, new: Callable[[BinaryIO, pa.Schema], Any], rows: int) -> Encoder:
-    """Return the encoder that gives record batches of `rows` rows to the writer that `new` returns."""
-    (schema, columns), kept = layout, cast("TableHeader | None", model.kept)
+def encoder(
+    model: Model, layout: Layout, new: Callable[[BinaryIO, pa.Schema], Any], rows: int, **options: Any
+) -> Encoder:
+    """Return the encoder that gives record batches of `rows` rows, and options, to the writer that `new` returns."""
+    schema, columns = layout
+    kept: TableHeader | None = model.kept
     rows = min(rows, kept.most_rows) if kept else rows
 
     def encode(results: Sequence[Array], fd: int) -> None:
@@ -445,7 +420,8 @@ def encoder(model: Model, layout: Layout, new: Callable[[BinaryIO, pa.Schema], A
                 for names, result, reader in zip(columns, results, readers, strict=True):
                     kinds = [schema.field(own).type for own in names]
                     arrays |= zip(names, _columns_of(reader, result.datatype, start, count, kinds), strict=True)
-                writer.write_batch(pa.record_batch([arrays[each] for each in schema.names], schema=schema))
+                batch = pa.record_batch([arrays[each] for each in schema.names], schema=schema)
+                writer.write_batch(batch, **options)
 
     return encode
 
@@ -471,13 +447,19 @@ def _blocks(reader: FlatReader, count: int, rows: int) -> Iterator[tuple[int, in
 
 def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
     """Return the layout of results with the fields of a schema; without one they are made from the datatypes."""
-    kept = cast("TableHeader | None", model.kept)
+    kept: TableHeader | None = model.kept
     order = schema.names if schema is not None else kept.schema.names if kept else []
     places = {name: place for place, name in enumerate(order)}
     placed = [(places[name], kept.schema.field(name)) for name in kept.names] if kept else []
     carried, columns = {field.name for _, field in placed}, []
     for buffer in model.buffers:
-        fields = _plain_fields(buffer) if schema is None else [schema.field(name) for name in buffer.columns]
+        datatype = buffer.datatype
+        if schema is not None:
+            fields = [schema.field(name) for name in buffer.columns]
+        elif datatype.parts and len(buffer.columns) == len(datatype.parts):  # of values and of indices
+            fields = [pa.field(name, _type_of(each)) for each, name in zip(datatype.parts, buffer.columns, strict=True)]
+        else:
+            fields = [pa.field(buffer.name or "_".join(datatype.fields) or "value", _type_of(datatype))]
         columns.append(tuple(field.name for field in fields))
         for field in fields:
             if field.name in carried:
@@ -488,14 +470,6 @@ def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
             placed.append((place, field.with_nullable(field.nullable or buffer.nullable)))
     fields = [field for _, field in sorted(placed, key=operator.itemgetter(0))]
     return pa.schema(fields, None if schema is None else schema.metadata), columns
-
-
-def _plain_fields(buffer: Array) -> list[pa.Field]:
-    """Return the column of a buffer, or two of values and of indices if its pairs have a name for each."""
-    parts = buffer.datatype.parts
-    if parts and len(buffer.columns) == len(parts):
-        return [pa.field(name, _type_of(each)) for each, name in zip(parts, buffer.columns, strict=True)]
-    return [pa.field(buffer.name or "_".join(buffer.datatype.fields) or "value", _type_of(buffer.datatype))]
 
 
 def _type_of(datatype: Datatype) -> pa.DataType:

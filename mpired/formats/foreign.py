@@ -28,16 +28,6 @@ class Foreign(NamedTuple):
     also: Callable[[bytes, int, _Read], bool] | None = None  # of the first bytes, the size, and what reads others
     way_out: str = "save its numbers with numpy.save"  # how its numbers become a rank
 
-    def is_in(self, head: bytes, nbytes: int, read: _Read) -> bool:
-        """Return whether a file is of this kind by its content."""
-        has_magic = any(head.startswith(self.magics, place) for place in self.at)
-        has_begin = has_magic and (not self.begin or _matches(self.begin, head))
-        return has_begin and (self.also is None or self.also(head, nbytes, read))
-
-
-def _matches(expression: bytes, text: bytes) -> bool:
-    return re.match(expression, text, re.DOTALL) is not None
-
 
 # Those of formats of mpired are functions with names, because rows of formats are sent to workers.
 def _is_safetensors(head: bytes, nbytes: int, _: _Read) -> bool:
@@ -45,22 +35,18 @@ def _is_safetensors(head: bytes, nbytes: int, _: _Read) -> bool:
     length = int.from_bytes(head[:8], "little")
     header = head[8 : 8 + length]
     ends = len(header) < length or header.rstrip().endswith(b"}")
-    return length <= nbytes - 8 and _matches(rb'\{\s*["}]', header) and ends
-
-
-def _first_member(head: bytes) -> bytes:
-    """Return the name of the first member of a zip archive."""
-    return head[30 : 30 + int.from_bytes(head[26:28], "little")]
+    return length <= nbytes - 8 and re.match(rb'\{\s*["}]', header) is not None and ends
 
 
 def _is_npz(head: bytes, _: int, __: _Read) -> bool:
     """Return whether the first member of a zip archive is an npy file by its name."""
-    return _first_member(head).endswith(b".npy")
+    return head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".npy")
 
 
 def _is_zarr(head: bytes, nbytes: int, read: _Read) -> bool:
     """Return whether a zip archive has a document of a Zarr store: the first member, or that of the root among all."""
-    if _first_member(head).endswith((b"zarr.json", b".zgroup", b".zarray", b".zattrs", b".zmetadata")):
+    member = head[30 : 30 + int.from_bytes(head[26:28], "little")]
+    if member.endswith((b"zarr.json", b".zgroup", b".zarray", b".zattrs", b".zmetadata")):
         return True
     directory = read(_DIRECTORY_NBYTES, max(0, nbytes - _DIRECTORY_NBYTES))
     return re.search(rb"PK\x01\x02.{42}(zarr\.json|\.zgroup|\.zarray)", directory, re.DOTALL) is not None
@@ -146,7 +132,12 @@ def by_content(head: bytes, nbytes: int, read: _Read | None = None) -> Foreign |
     if not any(head.startswith(magics, place) for place, magics in _MAGICS.items()):
         return None
     read = read or (lambda count, start: head[start : start + count])
-    return next((each for each in FOREIGN if each.is_in(head, nbytes, read)), None)
+    for each in FOREIGN:
+        begins = any(head.startswith(each.magics, place) for place in each.at)
+        begins = begins and (not each.begin or re.match(each.begin, head, re.DOTALL) is not None)
+        if begins and (each.also is None or each.also(head, nbytes, read)):
+            return each
+    return None
 
 
 def by_suffix(path: str) -> Foreign | None:

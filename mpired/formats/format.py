@@ -9,13 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from mpired import installed, interrupts
-from mpired.datatypes import TIMES
+from mpired.datatypes import TIMES, Group
 from mpired.datatypes.pairs import FIELDS, field_type
 from mpired.datatypes.times import is_of_numpy
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
 from mpired.files import calls
 from mpired.formats.array import Array
-from mpired.formats.arrays import KeptArrays
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout, carrying, in_two, paired
 from mpired.formats.rank import Cells, Kept, Model, RankFile
@@ -49,6 +48,7 @@ class Format(NamedTuple):
     keeps: str = ""
     # whether its elements can be null; `FlatReader.read` of a result then tells `prepare`'s encoder which are there
     has_nulls: bool = False
+    has_strings: bool = False  # whether arrays that it gets from a file of another format can be strings
     has_times: bool = False  # whether its elements can be times; `prepare` refuses those that it does not have
     streamed: bool = False  # whether its elements can only be decoded in sequence; it is then read in larger blocks
     # whether its files can be windows. Those of a flat format are changed where their elements lie, and can be made
@@ -75,11 +75,6 @@ class Format(NamedTuple):
         return self.readable and not (self.streamed or self.has_arrays)
 
     @property
-    def grows(self) -> bool:
-        """Whether a result may be begun before the number of its elements is known."""
-        return not (self.has_arrays or self.place)
-
-    @property
     def module(self) -> Any:
         """The module that knows the format; imported only where the format is used."""
         own = self.name if self.readable else "textual"
@@ -89,7 +84,9 @@ class Format(NamedTuple):
         """Describe a file of this format, from its header."""
         if inputs.noun != self.noun:  # with thousands of ranks a copy for each takes time
             inputs = inputs._replace(noun=self.noun)
-        file: RankFile = self._call("inspect", source.name, source, inputs)
+        # Most formats are not of packages, whose mistakes are errors of the file.
+        args = source, inputs
+        file: RankFile = self._call("inspect", source.name, *args) if self.place else self.module.inspect(*args)
         return file if file.format == self.name else file._replace(format=self.name, noun=self.noun)
 
     def prepare(self, model: Model) -> Layout:
@@ -105,10 +102,11 @@ class Format(NamedTuple):
             split = zip(model.buffers, fields, strict=True)
             parts = [each.of_field(field_type(each.datatype, field), field) for each, own in split for field in own]
             return paired(self.prepare(model._replace(buffers=tuple(parts))), fields)
-        if self.readable or self.place:
+        if self.place:
             return cast("Layout", self._call("prepare", f"`to={self.name!r}`", model))
-        text: Encoder = self.module.encoder(getattr(self.module, f"{self.name}_lines"), model.kept)
-        return text
+        if not self.readable:
+            return cast("Layout", self.module.encoder(getattr(self.module, f"{self.name}_lines"), model.kept))
+        return cast("Layout", self.module.prepare(model))
 
     def _fitted(self, model: Model) -> Model:
         """Return a model without what means nothing in this format, or raise an error if the format cannot hold it."""
@@ -133,23 +131,37 @@ class Format(NamedTuple):
         return model
 
     def _carrying(self, model: Model, kept: Kept) -> Layout:
-        """Say how a result is written with arrays of plain numbers from a file of another format."""
-        self._check_arrays(model)
+        """Say how a result is written with arrays from a file of another format, as far as they have a form here."""
+        first, is_text = model.buffers[0], not (self.readable or self.place)
+        # Columns have the elements in the order of the results, in which arrays that a library decodes are not read.
+        fortran_order = first.fortran_order and not self.has_arrays
+        arrays = kept.buffers(fortran_order=fortran_order) if self.keeps and (self.has_columns or is_text) else []
 
         def holds(array: Array) -> bool:
-            try:
-                self.prepare(Model(self.name, (array.result,), context=model.context))
-            except DatatypeError:
+            is_turned = array.fortran_order != first.fortran_order and sum(dim > 1 for dim in array.dimensions) > 1
+            is_string = array.datatype.name in {"string", "binary"} and not array.nullable
+            if array.nullable and not self.has_nulls:
                 return False
-            return self.has_nulls or not array.nullable
+            if not self.has_arrays and (array.count != first.count or is_turned):
+                return False
+            if array.datatype.group is Group.VALUE and not (is_text or (self.has_strings and is_string)):
+                return False
+            with contextlib.suppress(DatatypeError):
+                self.prepare(Model(self.name, (array.result,), context=model.context))
+                return True
+            return False
 
-        numbers = kept.numbers() if self.keeps == "arrays" and isinstance(kept, KeptArrays) else []
-        if not (carried := list(filter(holds, numbers))):
+        self._check_arrays(model)
+        carried = [each for each in (each._replace(nullable=each.nulls != 0) for each in arrays) if holds(each)]
+        names = {each.name for each in carried}
+        if not carried:
             reason = f"carries {kept.kind} into results that can hold them, and this one is {self.name}; leave it out"
             raise UsageError("`keep`", reason)
-        others = (each.result._replace(nullable=each.nullable) for each in carried)
+        if twice := next((name for each in model.buffers for name in each.columns if name in names), None):
+            raise UsageError("`keep`", f"names {twice!r}, and results have another of that name; leave it out")
+        others = () if is_text else (each.result._replace(nullable=each.nullable) for each in carried)
         layout = self.prepare(model._replace(buffers=(*model.buffers, *others), kept=None))
-        return carrying(layout, carried, len(model.buffers))
+        return carrying(layout, carried, len(model.buffers), tuple(each for each in kept.chosen if each not in names))
 
     def note(self, source: Source) -> str | None:
         """Return what a file says of where it comes from; None for nothing."""

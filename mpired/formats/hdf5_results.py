@@ -66,7 +66,8 @@ class _Result(NamedTuple):
         like = like if isinstance(like, h5py.Dataset) and like.shape == shape else None
         form = dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.form or buffer.datatype.form
         order: Any = buffer.byte_order if buffer.byte_order in "<>" else "="
-        tid = h5t.py_create(dtype.newbyteorder(order), logical=True)
+        dtype = h5py.string_dtype() if dtype.hasobject else dtype.newbyteorder(order)
+        tid = h5t.py_create(dtype, logical=True)
         attributes: Attributes = {}
         is_same = False
         if like is not None and is_own:
@@ -269,7 +270,7 @@ def forms(model: Model) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | No
     with ExitStack() as stack:
         _, results = _old(model, stack)
         are_flat = all(each.plist.get_layout() == h5d.CONTIGUOUS for each in results)
-        are_flat = are_flat and not any(buffer.nullable for buffer in model.buffers)
+        are_flat = are_flat and not any(each.nullable or each.datatype.form.hasobject for each in model.buffers)
         return tuple(each.elements for each in results) if are_flat else None, tuple(each.missing for each in results)
 
 

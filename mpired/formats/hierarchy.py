@@ -200,8 +200,7 @@ class HdfFile(ArrayFile):
         storage = [f"chunks of {dataset.chunks}"] if dataset.chunks else []
         storage += ["compact"] if plist.get_layout() == h5d.COMPACT else []
         storage += [f"{text} {own[0]}" if code == h5z.FILTER_DEFLATE and own else text for code, text, own in filters]
-        header = header._replace(chunk=dataset.chunks or (), storage=", ".join(storage))
-        return self.with_digest(header, inputs.keep)
+        return header._replace(chunk=dataset.chunks or (), storage=", ".join(storage))
 
     def _encoded(
         self, name: str, dataset: h5py.Dataset, filters: Sequence[_Filter], *, is_carried: bool

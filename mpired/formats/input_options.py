@@ -80,11 +80,6 @@ class InputOptions(NamedTuple):
         return found._replace(pair=(pair[0], pair[1])) if pair else found
 
     @property
-    def describes_bytes(self) -> bool:
-        """Whether the user declares the form of elements in raw files, also of results."""
-        return self.byte_order is not None or self.datarep is not None
-
-    @property
     def is_external(self) -> bool:
         """Whether raw files are in external32."""
         return self.datarep == "external32"
@@ -99,7 +94,7 @@ class InputOptions(NamedTuple):
         if self.is_external:
             return datatype.external_form
         if self.packed:
-            return self.packed_form(datatype)
+            return datatype.packed_form.newbyteorder(self.order)
         return datatype.form.newbyteorder(self.order)
 
     def spreads(self, datatype: Datatype) -> bool:
@@ -109,16 +104,6 @@ class InputOptions(NamedTuple):
     def start(self, datatype: Datatype) -> int:
         """Return the bytes before the form of the first element in a raw file; its displacement 0 is at `offset`."""
         return self.offset - (0 if self.is_external or self.packed else datatype.origin)
-
-    def packed_form(self, datatype: Datatype) -> np.dtype:
-        """Return the NumPy form of packed elements of a datatype in the byte order that is declared."""
-        return datatype.packed_form.newbyteorder(self.order)
-
-    def of_units(self, unit: Datatype, packed: InputOptions) -> InputOptions:
-        """Return `packed`, a declaration of packed elements, with the bytes as they are declared here."""
-        return packed._replace(
-            datatype=unit, byte_order=self.byte_order or self.type_order, datarep=self.datarep, packed=True
-        )
 
     def refused(self, source: Source, datatype: Datatype, what: str) -> DatatypeError:
         """Return the error for a file that says of its elements that they are something else."""

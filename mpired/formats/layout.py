@@ -70,7 +70,7 @@ class MarkingLayout(NamedTuple):
 
     encode: Callable[[Sequence[Array], int], object]  # writes results to an open file
     missing: tuple[Missing | None, ...]  # see `ArrayLayout`
-    carried: tuple[str, ...] = ()  # the names of arrays of a file of another format that it has too
+    left_out: tuple[str, ...] = ()  # the names of kept arrays of a file of another format that have no form here
 
     def __call__(self, results: Sequence[Array], fd: int) -> None:
         """Write results to an open file."""
@@ -101,16 +101,20 @@ def paired(layout: Any, fields: Sequence[Sequence[str]]) -> MarkingLayout:
     return MarkingLayout(encode, tuple(missing))
 
 
-def carrying(layout: Any, carried: Sequence[Array], count: int) -> MarkingLayout:
+def carrying(layout: Any, carried: Sequence[Array], count: int, left_out: tuple[str, ...]) -> MarkingLayout:
     """Return the layout of `count` results whose file has other arrays too, behind them in another layout."""
 
     def encode(results: Sequence[Array], fd: int) -> None:
         with ExitStack() as stack:
-            others = [_copied(each, stack.enter_context(Scratch())) if each.isolated else each for each in carried]
+            others = [
+                each if each.datatype.form.hasobject or (each.reader is None and not each.isolated)
+                else _copied(each, stack.enter_context(Scratch()))
+                for each in carried
+            ]  # fmt: skip
             layout([*results, *others], fd)
 
-    missing = layout.missing[:count] or (None,) * count
-    return MarkingLayout(encode, missing, tuple(each.name for each in carried))
+    missing = getattr(layout, "missing", ())[:count] or (None,) * count
+    return MarkingLayout(encode, missing, left_out)
 
 
 def _copied(array: Array, scratch: Scratch) -> Array:

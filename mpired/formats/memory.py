@@ -11,7 +11,7 @@ import glob
 import io
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -27,7 +27,6 @@ from mpired.sources.source import STANDARD_INPUT, OpenBytes, OpenSource, Source
 from mpired.sources.stream import StreamSource
 
 if TYPE_CHECKING:
-    from mpired.formats.array import Array
     from mpired.formats.input_options import InputOptions
     from mpired.formats.rank import RankFile
 
@@ -65,63 +64,44 @@ def masks_of(elements: np.ndarray) -> np.ndarray:
     return found
 
 
-def with_masks(array: Array, elements: np.ndarray) -> Array:
-    """Return an array of bytes in memory with which of its elements are masked, behind them; as it is if none is."""
-    null = masks_of(elements).ravel(order="F" if array.fortran_order else "C")
-    if not null.any():
-        return array
-    source = cast("MemorySource", array.source)
-    source = MemorySource(source.name, *source.parts, (~null).view(np.uint8).data)
-    return array._replace(source=source, nulls=int(np.count_nonzero(null)), validity=array.offset + array.nbytes)
-
-
 class AtHand:
     """A rank that is not a path. Its source is made when it is inspected."""
 
     path: str | None = None  # the path of its file, if it has one
+    # returns its bytes, of a stream at most `stream_limit`, and its options, given those of all ranks
+    opened: Callable[[InputOptions], tuple[Source, InputOptions]]
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def source(self, inputs: InputOptions) -> Source:
-        """Return its bytes; of a stream no more than `inputs.stream_limit`."""
-        raise NotImplementedError
-
-    def inputs(self, inputs: InputOptions) -> InputOptions:
-        """Return the options of this rank, given those of all ranks."""
-        return inputs
-
-    def described(self, file: RankFile, inputs: InputOptions) -> RankFile:  # noqa: ARG002 - bytes say it all
-        """Return its file as inspected, with what its bytes do not say."""
-        return file
+    def __init__(self, name: str, content: Any = None) -> None:
+        self.name, self.content = name, content
 
 
 class ArrayRank(AtHand):
     """An array of any form and order, also one that is masked, or mapped from a file."""
 
-    def __init__(self, name: str, array: np.ndarray) -> None:
-        super().__init__(name)
-        self._array = array
-
-    def source(self, inputs: InputOptions) -> Source:  # noqa: ARG002 - it is not a stream
+    def opened(self, inputs: InputOptions) -> tuple[Source, InputOptions]:
         """Return the array as an npy file."""
-        array = np.asarray(self._array)
+        array = np.asarray(self.content)
         fortran = array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
         try:
             head = header_of(array.dtype, array.shape, fortran_order=fortran)
         except ValueError as error:  # fields that overlap
             raise DatatypeError(self.name, f"has no npy form ({error})") from None
         if array.dtype.hasobject:
-            return MemorySource(self.name, head)  # which the header refuses
+            return MemorySource(self.name, head), inputs  # which the header refuses
         flat = array.ravel(order="F" if fortran else "C")
-        return MemorySource(self.name, head, flat.view(np.uint8).data if flat.nbytes else b"")
+        return MemorySource(self.name, head, flat.view(np.uint8).data if flat.nbytes else b""), inputs
 
-    def described(self, file: RankFile, inputs: InputOptions) -> RankFile:
+    def with_masks(self, file: RankFile, *, nullable: bool) -> RankFile:
         """Return its file with which elements are masked, behind the elements."""
-        if not np.ma.isMaskedArray(self._array) or not file.buffers:
+        if not np.ma.isMaskedArray(self.content) or not file.buffers:
             return file
-        array = with_masks(file.buffers[0], self._array)._replace(nullable=inputs.nullable)
-        return file._replace(source=array.source, buffers=[array])
+        array, source = file.buffers[0]._replace(nullable=nullable), cast("MemorySource", file.source)
+        null = masks_of(self.content).ravel(order="F" if array.fortran_order else "C")
+        if null.any():
+            source = MemorySource(source.name, *source.parts, (~null).view(np.uint8).data)
+            validity = array.offset + array.nbytes
+            array = array._replace(source=source, nulls=int(np.count_nonzero(null)), validity=validity)
+        return file._replace(source=source, buffers=[array])
 
 
 class RankInFile(AtHand):
@@ -133,15 +113,12 @@ class RankInFile(AtHand):
         super().__init__(f"{path}:{start}")
         self.path, self.start, self._count = path, start, count
 
-    def source(self, inputs: InputOptions) -> Source:
-        """Return the bytes of the file."""
+    def opened(self, inputs: InputOptions) -> tuple[Source, InputOptions]:
+        """Return the bytes of the file, and where the rank is in it."""
         check_holds_several(self.path)
-        return open_source(self.path, inputs.context, inputs.stream_limit)
-
-    def inputs(self, inputs: InputOptions) -> InputOptions:
-        """Return the options of this rank, given those of all ranks."""
         count = inputs.count if self._count is None else self._count
-        return inputs._replace(offset=inputs.offset + self.start, count=count)
+        inputs = inputs._replace(offset=inputs.offset + self.start, count=count)
+        return open_source(self.path, inputs.context, inputs.stream_limit), inputs
 
 
 def check_holds_several(path: str) -> None:
@@ -154,36 +131,29 @@ def check_holds_several(path: str) -> None:
 class OpenFile(AtHand):
     """A file that is open for reading bytes. All of it is read, from its start, and its position stays."""
 
-    def __init__(self, name: str, file: Any) -> None:
-        super().__init__(name)
-        self._file = file
-        self._stream: Source | None = None
-        path = getattr(file, "name", None)
-        with contextlib.suppress(OSError, TypeError, ValueError):
-            if isinstance(path, str | bytes) and os.path.samestat(os.stat(path), os.fstat(file.fileno())):
-                self.path = self.name = os.fsdecode(path)
+    _stream: Source | None = None  # which is read once
 
-    def source(self, inputs: InputOptions) -> Source:
-        """Return the bytes of the file; those of a stream can be read once."""
+    def opened(self, inputs: InputOptions) -> tuple[Source, InputOptions]:
+        """Return the bytes of the file."""
         try:
-            if isinstance(self._file, io.BytesIO):
-                return MemorySource(self.name, self._file.getvalue())
-            fd = self._file.fileno()
+            if isinstance(self.content, io.BytesIO):
+                return MemorySource(self.name, self.content.getvalue()), inputs
+            fd = self.content.fileno()
         except (AttributeError, OSError, ValueError):
             reason = "is closed, or has no descriptor (fileno); read it into an array or a BytesIO"
             raise UsageError(self.name, reason) from None
         with calls.errors_name(self.name):
-            if self._file.writable():
-                self._file.flush()
+            if self.content.writable():
+                self.content.flush()
             status = os.fstat(fd)
             if stat.S_ISREG(status.st_mode):
                 path = f"/proc/{os.getpid()}/fd/{fd}"
                 own = self.path and calls.followed(self.path)
-                return LocalSource.inspected(self.name, path, own, inputs.context, status)
+                return LocalSource.inspected(self.name, path, own, inputs.context, status), inputs
             self._stream = self._stream or StreamSource(
                 self.name, os.dup(fd), inputs.stream_limit, digested=bool(inputs.context.record)
             )
-            return self._stream
+            return self._stream, inputs
 
 
 def at_hand(rank: object, name: str) -> str | AtHand:
@@ -195,7 +165,11 @@ def at_hand(rank: object, name: str) -> str | AtHand:
     if isinstance(rank, np.ndarray):
         return ArrayRank(f"array of {name}", rank)
     if hasattr(rank, "read"):
-        return OpenFile(f"open file of {name}", rank)
+        file, path = OpenFile(f"open file of {name}", rank), getattr(rank, "name", None)
+        with contextlib.suppress(AttributeError, OSError, TypeError, ValueError):
+            if isinstance(path, str | bytes) and os.path.samestat(os.stat(path), os.fstat(cast("Any", rank).fileno())):
+                file.path = file.name = os.fsdecode(path)
+        return file
     kind = type(rank).__name__
     reason = f"is of the type {kind}; a rank is the path of a file, an array, or a file that is open as bytes"
     raise UsageError(name, reason)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
 from mpired.datatypes import Group, from_dtype, value_index
 from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, DatatypeError
+from mpired.formats.input_options import InputOptions
 from mpired.sources.source import Source
 
 _FEW = 20
@@ -26,6 +27,17 @@ def picked(source: Source, names: Iterable[str], wanted: Sequence[str], what: st
             raise BufferFileError(source.name, missing(name, list(there), what))
         found |= dict.fromkeys(some)
     return list(found)
+
+
+def chosen(source: Source, names: Collection[str], inputs: InputOptions) -> tuple[dict[str, None], dict[str, None]]:
+    """Return the names of the arrays that are combined, none if all others are, and of those that are kept."""
+    # A name goes before a pattern, and of two patterns that of the arrays that are combined.
+    free = [name for name in names if name not in inputs.keep]
+    if lacking := next((name for name in inputs.pair or () if name not in names), None):
+        raise BufferFileError(source.name, missing(lacking, list(names), inputs.noun))
+    combined = dict.fromkeys(inputs.pair or picked(source, free, inputs.columns, inputs.noun))
+    kept = (name for name in picked(source, names, inputs.keep, inputs.noun) if name not in combined)
+    return combined, dict.fromkeys(kept)
 
 
 def missing(name: str, names: Sequence[str], what: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from typing import Any, BinaryIO, NamedTuple
@@ -39,7 +40,7 @@ class _Parsed(NamedTuple):
     file: pq.ParquetFile
     schema: pa.Schema
     group_rows: list[int]  # of each row group
-    leaves: dict[str, list[int]]  # the numbers of parquet's columns that each column consists of
+    leaves: list[range]  # the numbers of parquet's columns that each column consists of
     old_times: frozenset[str]  # the columns with times of 96 bits
 
 
@@ -54,33 +55,21 @@ class ParquetFile(Table):
 
     def begin(self) -> None:
         """Read the footer."""
+        # A source that can be opened again after this one is forgotten.
+        self._stays = isinstance(self._source, LocalSource) and self._source.keep is None
         # Another opening of it may be using the kept footer.
-        known = _parsed.pop(self._source, None) if _stays(self._source) else None
-        self._known = known or self._parse()
+        known = _parsed.pop(self._source, None) if self._stays else None
         if known is not None:
             known.content.open_again(self._bytes)
+        self._known = known or _parse(TableFile(self._bytes, self._source.nbytes))
         self.content, self._file, self.schema, self.group_rows, *_ = self._known
         self.metadata: pq.FileMetaData = self._file.metadata
         super().begin()
 
-    def _parse(self) -> _Parsed:
-        file = TableFile(self._bytes, self._source.nbytes)
-        parsed = _opened(file)
-        metadata, schema = parsed.metadata, parsed.schema_arrow
-        rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-        if sum(rows) != metadata.num_rows:
-            raise DamageError(f"its row groups have {sum(rows)} rows, and it {metadata.num_rows}")
-        leaves: dict[str, list[int]] = {}
-        for name, own in zip(schema.names, _own_leaves(schema), strict=True):
-            leaves.setdefault(name, []).extend(own)
-        kinds = [metadata.schema.column(leaf).physical_type for leaf in range(len(metadata.schema))]
-        old = {name for name, own in leaves.items() if any(kinds[leaf] == "INT96" for leaf in own)}
-        return _Parsed(file, parsed, schema, rows, leaves, frozenset(old))
-
     def contents(self) -> Contents:
         """Return the contents of the file."""
         groups = [self.metadata.row_group(number) for number in range(len(self.group_rows))]
-        nulls = [_nulls(self.metadata, groups, own) for own in _own_leaves(self.schema)]
+        nulls = [_nulls(self.metadata, groups, own) for own in self._known.leaves]
         nbytes = sum(each.total_byte_size for each in groups)
         return self.schema, tuple(self.group_rows), nulls, nbytes
 
@@ -99,7 +88,9 @@ class ParquetFile(Table):
     def group(self, number: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group with some columns; long rows by fewer."""
         group, there, done = self.metadata.row_group(number), self.group_rows[number], 0
-        chunks = [group.column(leaf) for name in names for leaf in self._known.leaves[name]]
+        chosen = {*names}
+        own = (leaves for name, leaves in zip(self.schema.names, self._known.leaves, strict=True) if name in chosen)
+        chunks = [group.column(leaf) for leaf in itertools.chain(*own)]
         starts = [each.dictionary_page_offset or each.data_page_offset for each in chunks]
         self._bytes.expect(zip(starts, (each.total_compressed_size for each in chunks), strict=True))
         nbytes = max(1, sum(each.total_uncompressed_size for each in chunks))
@@ -129,42 +120,47 @@ class ParquetFile(Table):
                     reason = "before 1677 or after 2262; write it as a timestamp of 64 bits first"
                     raise BufferFileError(self._source.name, f"column {name!r} has times of 96 bits {reason}") from None
 
-    def written(self) -> dict[str, Any]:
-        """Return how the file is written, as far as its metadata tells, in the words of pyarrow."""
-        schema = self.metadata.schema
+    def form(self) -> tuple[pa.Schema, int, dict[str, Any]]:
+        """Return the schema, the most rows of a row group, and how the file is written, in the words of pyarrow."""
+        schema, with_dictionary = self.metadata.schema, set()
         chunks = [
             (schema.column(leaf).path, schema.column(leaf), self.metadata.row_group(number).column(leaf))
             for number in range(len(self.group_rows))
             for leaf in range(len(schema))
         ]
+        for path, leaf, chunk in chunks:  # a writer gives up a dictionary that saves nothing
+            nbytes = chunk.num_values * _TYPE_NBYTES.get(leaf.physical_type, 0)
+            if chunk.has_dictionary_page and (not nbytes or chunk.total_uncompressed_size < nbytes):
+                with_dictionary.add(path)
         codecs = {path: chunk.compression for path, _, chunk in chunks}
-        return {
+        written = _WRITTEN | {
             "compression": {path: _CODECS.get(codec, codec) for path, codec in codecs.items()} or "snappy",
-            "use_dictionary": sorted({path for path, leaf, chunk in chunks if _has_dictionary(leaf, chunk)}),
+            "use_dictionary": sorted(with_dictionary),
             "write_statistics": sorted({path for path, _, chunk in chunks if chunk.is_stats_set}),
             "write_page_index": any(chunk.has_offset_index for _, _, chunk in chunks),
             "use_deprecated_int96_timestamps": bool(self._known.old_times)
             and not any(leaf.logical_type.type == "TIMESTAMP" for _, leaf, _ in chunks),
         }
+        return self.schema, max(self.group_rows, default=0), written
 
     def copy(self, new: BinaryIO, schema: pa.Schema, change: Change) -> None:
         """Write the file again, each row group as it is unless it is more than memory should hold."""
         paths = [self.metadata.schema.column(leaf).path for leaf in range(len(self.metadata.schema))]
         old_lists = any(path.endswith(".list.item") or ".list.item." in path for path in paths)
-        with _Writer(new, schema, **self.written(), use_compliant_nested_type=not old_lists) as writer:
-            for number in range(len(self.group_rows)):
+        with pq.ParquetWriter(new, schema, **self.form()[2], use_compliant_nested_type=not old_lists) as writer:
+            for number, rows in enumerate(self.group_rows):
                 piece: list[pa.RecordBatch] = []
                 for batch in map(change, self.group(number, self.schema.names)):
                     if sum(each.nbytes for each in piece) > _KEPT_GROUP_NBYTES:
-                        writer.write_table(pa.Table.from_batches(piece, schema))
+                        writer.write_table(pa.Table.from_batches(piece, schema), rows)
                         piece = []
                     piece.append(batch)
-                writer.write_table(pa.Table.from_batches(piece, schema))
+                writer.write_table(pa.Table.from_batches(piece, schema), max(1, rows))
 
     def close(self) -> None:
         """Close the file, and keep its footer for the next column."""
         super().close()
-        if not _stays(self._source):
+        if not self._stays:
             return
         self.content.open_again(OpenSource())
         _parsed[self._source] = self._known
@@ -172,16 +168,19 @@ class ParquetFile(Table):
             del _parsed[next(iter(_parsed))]
 
 
-class _Writer(pq.ParquetWriter):  # type: ignore[misc]  # of a library without types
-    """Writes each record batch or table as a row group, with page checksums."""
-
-    def __init__(self, file: BinaryIO, schema: pa.Schema, **written: Any) -> None:
-        super().__init__(file, schema, write_page_checksum=True, **written)
-
-    def write_table(self, table: pa.Table, row_group_size: int | None = None) -> None:
-        """Write a row group."""
-        del row_group_size
-        super().write_table(table, max(1, table.num_rows))
+def _parse(file: TableFile) -> _Parsed:
+    """Read the footer of a file."""
+    parsed = _opened(file)
+    metadata, schema = parsed.metadata, parsed.schema_arrow
+    rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    if sum(rows) != metadata.num_rows:
+        raise DamageError(f"its row groups have {sum(rows)} rows, and it {metadata.num_rows}")
+    counts = (columns.count_of(field.type, leaves=True) for field in schema)
+    leaves = [*itertools.starmap(range, itertools.pairwise(itertools.accumulate(counts, initial=0)))]
+    kinds = [metadata.schema.column(leaf).physical_type for leaf in range(len(metadata.schema))]
+    named = zip(schema.names, leaves, strict=True)
+    old = {name for name, own in named if any(kinds[leaf] == "INT96" for leaf in own)}
+    return _Parsed(file, parsed, schema, rows, leaves, frozenset(old))
 
 
 def _opened(file: TableFile, **more: Any) -> pq.ParquetFile:
@@ -196,25 +195,9 @@ def _opened(file: TableFile, **more: Any) -> pq.ParquetFile:
     )
 
 
-def _own_leaves(schema: pa.Schema) -> Iterator[range]:
-    """Yield the numbers of parquet's columns that each column consists of."""
-    counts = (columns.count_of(field.type, leaves=True) for field in schema)
-    return itertools.starmap(range, itertools.pairwise(itertools.accumulate(counts, initial=0)))
-
-
-def _stays(source: Source) -> bool:
-    """Return whether a source can be opened again after this one is forgotten."""
-    return isinstance(source, LocalSource) and source.keep is None
-
-
+_WRITTEN: dict[str, Any] = {"write_page_checksum": True}
 _CODECS = {"UNCOMPRESSED": "NONE", "UNKNOWN": "LZ4"}  # Hadoop's LZ4, which pyarrow only reads
 _TYPE_NBYTES = {"INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
-
-
-def _has_dictionary(leaf: pq.ColumnSchema, chunk: pq.ColumnChunkMetaData) -> bool:
-    """Return whether the values of a chunk are encoded by a dictionary: a writer gives up one that saves nothing."""
-    nbytes = chunk.num_values * _TYPE_NBYTES.get(leaf.physical_type, 0)
-    return chunk.has_dictionary_page and (not nbytes or chunk.total_uncompressed_size < nbytes)
 
 
 def _nulls(metadata: pq.FileMetaData, groups: Sequence[pq.RowGroupMetaData], own: range) -> int | None:
@@ -247,24 +230,14 @@ def rewriting(source: Source) -> int:
 
 def prepare(model: Model) -> Encoder:
     """Say how a result like `model` becomes parquet."""
-    schema, rows, written = None, _ROW_GROUP_ROWS, dict[str, Any]()
+    schema, rows, written = None, _ROW_GROUP_ROWS, _WRITTEN
     if model.source:
-        schema, largest, written = columns.asked(model.context, model.source, ParquetFile, _form)
+        question = operator.methodcaller("form")
+        schema, largest, written = columns.asked(model.context, model.source, ParquetFile, question)
         rows = largest or _ROW_GROUP_ROWS
     layout = columns.layout_like(model, schema)
-    if schema is None:
-        _check_held(layout[0])
-    rows = max(1, min(rows, _ROW_GROUP_BYTES // sum(buffer.datatype.itemsize for buffer in model.buffers)))
-    return columns.encoder(model, layout, functools.partial(_Writer, **written), rows)
-
-
-def _form(file: ParquetFile) -> tuple[pa.Schema, int, dict[str, Any]]:
-    return file.schema, max(file.group_rows, default=0), file.written()
-
-
-def _check_held(schema: pa.Schema) -> None:
-    """Raise `DatatypeError` if parquet has no form for a column, or another than it had: some times, for example."""
-    for field in schema:
+    # Parquet lacks some types, or has another, for example of some times.
+    for field in layout[0] if schema is None else ():
         sink = pa.BufferOutputStream()
         try:
             pq.ParquetWriter(sink, pa.schema([field])).close()
@@ -273,3 +246,5 @@ def _check_held(schema: pa.Schema) -> None:
         found = pq.read_schema(pa.BufferReader(sink.getvalue())).field(0).type
         if found != field.type:
             raise DatatypeError(f"{field.type}", f"would be {found} in parquet; use `to='arrow'`")
+    rows = max(1, min(rows, _ROW_GROUP_BYTES // sum(buffer.datatype.itemsize for buffer in model.buffers)))
+    return columns.encoder(model, layout, functools.partial(pq.ParquetWriter, **written), rows, row_group_size=rows)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -39,34 +39,8 @@ class SkippedArray(NamedTuple):
     storage: str = ""  # how the values of an array are stored, in a few words
 
 
-class Kept(Protocol):
-    """Columns or arrays of any type that a result has as the modelled file has them."""
-
-    @property
-    def source(self) -> Source:
-        """The file."""
-
-    @property
-    def kind(self) -> str:
-        """Columns or arrays, in a word."""
-
-    @property
-    def names(self) -> list[str]:
-        """Their names, in the order of the file."""
-
-    @property
-    def others(self) -> Sequence[SkippedArray]:
-        """Their descriptions, where a file is only inspected."""
-
-    @property
-    def chosen(self) -> Collection[str]:
-        """The names of those that the user asked for; results have others if they can."""
-
-    def check_same(self, other: Any, like: str) -> None:
-        """Raise an error unless another file has equal ones; messages call this file `like`."""
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return all values of each as NumPy has them."""
+Kept: TypeAlias = Any
+"""Arrays that a result has as the modelled file has them: an `arrays.KeptArrays`, or a `columns.TableHeader`."""
 
 
 class Cells(NamedTuple):
@@ -77,7 +51,7 @@ class Cells(NamedTuple):
 
 
 class Model(NamedTuple):
-    """The model of a result; `RankFile.model` is that of a rank's file."""
+    """The model of a result; `RankFile.model` returns that of a rank's file."""
 
     format: str  # the name of the format that the result has unless the user wants another
     buffers: tuple[Array, ...]  # its arrays, one at least
@@ -100,11 +74,6 @@ class Model(NamedTuple):
         buffers = (each._replace(stored=form, datarep=inputs.datarep, fixed_order=False) for each, form in ordered)
         return self._replace(buffers=tuple(buffers))
 
-    def with_count(self, count: int) -> Model:
-        """Return the model of a result with `count` elements in one dimension."""
-        buffers = (each._replace(count=count, shape=None, fortran_order=False) for each in self.buffers)
-        return self._replace(buffers=tuple(buffers))
-
 
 class RankFile(NamedTuple):
     """A rank: its file, and its buffers in order."""
@@ -119,11 +88,6 @@ class RankFile(NamedTuple):
     dims: Mapping[str, tuple[str, ...]] = {}  # of arrays whose dimensions have names
     noun: str = "array"  # the format's word for one
     shards: Sequence[Source] = ()  # the files with its elements, if the source is only their index
-
-    @classmethod
-    def not_read(cls, source: Source, what: str, obstacle: str) -> RankFile:
-        """Return a file that is only inspected: its kind, and why it has no buffers."""
-        return cls(source, (), format=what, obstacle=obstacle)
 
     def __repr__(self) -> str:
         """Say what `mpired info` says, on one line."""
@@ -143,10 +107,12 @@ class RankFile(NamedTuple):
         there = {name for each in self.buffers for name in each.columns}.union(self.kept.names if self.kept else ())
         return [name for name in self.names if name not in there]
 
-    @property
-    def model(self) -> Model:
-        """The model of a result like this file."""
-        return Model(self.format, tuple(each.result for each in self.buffers), self.source, self.kept)
+    def model(self, count: int | None = None) -> Model:
+        """Return the model of a result like this file, perhaps with `count` elements in one dimension."""
+        buffers = [each.result for each in self.buffers]
+        if count is not None:
+            buffers = [each._replace(count=count, shape=None, fortran_order=False) for each in buffers]
+        return Model(self.format, tuple(buffers), self.source, self.kept)
 
     def ordered_as(self, other: RankFile) -> RankFile:
         """Return it with its buffers in the order of another file's, if they have the same names."""
@@ -155,27 +121,27 @@ class RankFile(NamedTuple):
             return self
         return self._replace(buffers=[own[name] for name in names])
 
-    def check_complete(self, taken: Group | None = None) -> None:
-        """Raise an error if not every column is a buffer; `taken` is that of `obstacles`."""
-        if errors := self.obstacles(taken):
-            raise merged(errors)
-
-    def check_some(self, taken: Group | None = None) -> None:
-        """Raise an error if no column is a buffer, or one has nulls."""
-        if errors := self._lacking() if self.buffers else self.obstacles(taken):
-            raise merged(errors)
+    def check(self, taken: Group | None = None, *, complete: bool = False) -> None:
+        """Raise an error if no column is a buffer, one has nulls, or, of a `complete` file, one is not a buffer."""
+        complete = complete or not self.buffers
+        if complete or any(each.nulls for each in self.buffers):
+            file = self if complete else self._replace(others=())
+            if errors := file.obstacles(taken):
+                raise merged(errors)
 
     def obstacles(self, taken: Group | None = None, *, keeps: bool = False) -> list[MpiredError]:
         """Return an error for each reason why a column is not a buffer: to leave one out is the user's decision."""
         # Columns are offered whose datatypes are `taken` by the op, or the others, if the result `keeps` them.
-        if not self.others and len(self.buffers) == 1 and not self.buffers[0].nulls:
-            return []  # of most files
+        errors: list[MpiredError] = []
+        if lacking := [each for each in self.buffers if each.nulls and not each.nullable]:
+            array, *others = lacking
+            more = also([",".join(each.columns) for each in others])
+            errors.append(null_error(self.source, array.columns, array.nulls or 0, more=more))
         alike: dict[str, list[SkippedArray]] = {}
         for other in self.others:
             alike.setdefault(other.reason.replace(repr(other.name), "", 1), []).append(other)
-        errors = self._lacking()
-        for first, *more in alike.values():
-            ways = [max((each.way_out for each in (first, *more)), key=len)]
+        for first, *same in alike.values():
+            ways = [max((each.way_out for each in (first, *same)), key=len)]
             if self.names:
                 groups = [(each.name, each.datatype.group) for each in self.buffers]
                 groups += [(each.name, each.group) for each in self.others if each.group is not None and not each.nulls]
@@ -183,24 +149,15 @@ class RankFile(NamedTuple):
             names = [each.name for each in self.others]
             if keeps and ways[-1] and len(set(names)) == len(names) and all(each.keeps for each in self.others):
                 ways.append(f"carry what all ranks have in common with `keep='{listed(names)}'`")
-            reason = f"{first.reason}{also([each.name for each in more])}{ways_out(*ways)}"
+            reason = f"{first.reason}{also([each.name for each in same])}{ways_out(*ways)}"
             errors.append(DatatypeError(self.source.name, reason))
         if not self.buffers and not self.others:
             errors.append(BufferFileError(self.source.name, "holds no array or column"))
         return errors
 
-    def _lacking(self) -> list[MpiredError]:
-        """Return an error for the columns that have nulls, if these are not taken."""
-        lacking = [each for each in self.buffers if each.nulls and not each.nullable]
-        if not lacking:
-            return []
-        first, *others = lacking
-        more = also([",".join(each.columns) for each in others])
-        return [null_error(self.source, first.columns, first.nulls or 0, more=more)]
-
     def only_buffer(self) -> Array:
         """Return the one buffer, where only one can be used."""
-        self.check_some()
+        self.check()
         if len(self.buffers) > 1:
             names = ", ".join(buffer.name for buffer in self.buffers)
             reason = f"holds {len(self.buffers)} {self.noun}s ({names}), and one is needed; choose one with `columns`"

@@ -42,8 +42,8 @@ _ROWS: tuple[Format, ...] = (
     _ARRAYS._replace(name="safetensors", suffixes=(".safetensors", INDEX_SUFFIX), told_by=foreign.SAFETENSORS,
         has_notes=True, in_place=True, noun="tensor", doc="tensors, each a buffer"),
     _ARRAYS._replace(name="hdf5", suffixes=(".h5", ".hdf5", ".he5"), told_by=foreign.HDF5, holds=(foreign.NETCDF4,),
-        has_nulls=True, in_place=True, noun="dataset", doc="groups of arrays, each a buffer", decoding=64 << 20,
-        encoding=64 << 20),
+        has_nulls=True, has_strings=True, in_place=True, noun="dataset", doc="groups of arrays, each a buffer",
+        decoding=64 << 20, encoding=64 << 20),
     _ARRAYS._replace(name="netcdf", suffixes=(".nc", ".nc4", ".cdf"), told_by=foreign.NETCDF,
         holds=(foreign.NETCDF4, foreign.HDF5), has_nulls=True, in_place=True, noun="variable",
         doc="variables, each a buffer: classic, CDF-5 and netCDF-4", decoding=16 << 20, encoding=24 << 20),
@@ -84,60 +84,49 @@ def format_names(*, readable: bool = False) -> list[str]:
 def by_suffix(path: str) -> Format | None:
     """Return the format that the ending of `path` means, None if it means none."""
     suffix = _suffix(path)
-    return _BY_SUFFIX.get(suffix) or (plugins.by_suffix(path, suffix) if _is_word(suffix) else None)
-
-
-def _is_word(suffix: str) -> bool:
-    """Return whether a suffix may mean a format; a number, such as in `out.0`, does not."""
-    return suffix != "" and not suffix[1:].isdecimal()
+    return _BY_SUFFIX.get(suffix) or (plugins.by_suffix(path, suffix) if suffix else None)
 
 
 def _suffix(path: str) -> str:
     """Return the ending of a name that may mean a format, without that of compressed bytes behind it."""
-    base = path.rpartition(os.sep)[2]
-    dot = base.find(".")
-    return _suffix_of(f"_{base[dot:]}" if dot > 0 else base)
-
-
-@functools.lru_cache(maxsize=64)
-def _suffix_of(name: str) -> str:
-    """Return the same of a name; thousands of ranks differ before the first point."""
-    name = codecs.stripped(name).lower()
-    return next((each for each in _LONG_SUFFIXES if name.endswith(each)), "") or os.path.splitext(name)[1]
+    name = codecs.stripped(path.rpartition(os.sep)[2]).lower()
+    if name.endswith(_LONG_SUFFIXES):
+        return next(each for each in _LONG_SUFFIXES if name.endswith(each))
+    suffix = os.path.splitext(name)[1]
+    return "" if suffix[1:].isdecimal() else suffix  # a number, such as in `out.0`, means none
 
 
 def open_rank(word: str | AtHand, inputs: InputOptions) -> RankFile:
     """Look at one rank's file: the one door from a word of the command line, or what a program has, to buffers."""
-    source, inputs = _source_of(word, inputs)
-    source, form = recognised(source, inputs, word)
+    if isinstance(word, str):
+        source = open_source(word, inputs.context, None if inputs.count is None else inputs.stream_limit)
+    else:
+        source, inputs = word.opened(inputs)
+    source, form = _recognised(source, inputs, word)
     if source.is_forward and not (inputs.forward and form.forward):
         source = source.kept()
     file = form.inspect(source, inputs)
-    return file if isinstance(word, str) else word.described(file, inputs)
-
-
-def _source_of(word: str | AtHand, inputs: InputOptions) -> tuple[Source, InputOptions]:
-    """Return the bytes of a rank, and its options."""
-    if isinstance(word, str):
-        return open_source(word, inputs.context, None if inputs.count is None else inputs.stream_limit), inputs
-    inputs = word.inputs(inputs)
-    return word.source(inputs), inputs
+    return word.with_masks(file, nullable=inputs.nullable) if isinstance(word, ArrayRank) else file
 
 
 def look(word: str | AtHand, inputs: InputOptions) -> RankFile:
     """Describe one file as far as possible, also one of a kind that is not read, or without a description."""
-    source, inputs = _source_of(word, inputs)
+    if isinstance(word, str):
+        source = open_source(word, inputs.context, inputs.stream_limit)
+    else:
+        source, inputs = word.opened(inputs)
     try:
-        source, row = recognised(source, inputs, word)
+        source, row = _recognised(source, inputs, word)
     except NotReadError as error:
-        return RankFile.not_read(source.kept(), error.kind, error.reason)
+        return RankFile(source.kept(), (), format=error.kind, obstacle=error.reason)
     source = source.kept()
     if row.needs_type and inputs.datatype is None:
-        return RankFile.not_read(source, row.name, "does not store the type of its elements; give it with `type`")
+        reason = "does not store the type of its elements; give it with `type`"
+        return RankFile(source, (), format=row.name, obstacle=reason)
     return row.inspect(source, inputs)
 
 
-def recognised(source: Source, inputs: InputOptions, word: object = None) -> tuple[Source, Format]:
+def _recognised(source: Source, inputs: InputOptions, word: object) -> tuple[Source, Format]:
     """Return the bytes that are a rank's, decompressed if they are compressed, and their format."""
     if isinstance(word, ArrayRank):  # it has its own type, whatever the format of the files beside it
         return source, ARRAY
@@ -182,10 +171,14 @@ def recognise(source: Source, inputs: InputOptions, start: bytes | None = None) 
     """Return the format of a file: the declared one, or that of its content, which must agree with its suffix."""
     if inputs.format:
         return format_named(inputs.format, readable=True)
-    start, named = peek(source) if start is None else start, by_suffix(source.name)
+    start = peek(source) if start is None else start
+    form = _BY_SUFFIX.get(f".{source.name.rpartition('.')[2]}")
+    if form is not None and form.magic and start.startswith(form.magic):
+        return form
+    named = by_suffix(source.name)
     by_content, kind = _by_content(source, start, named)
     # Raw bytes of a declared datatype have any name: only if they seem to be a file, packages are asked for it.
-    if by_content is None and named is None and (kind or inputs.datatype is None or _is_word(_suffix(source.name))):
+    if by_content is None and named is None and (kind or inputs.datatype is None or _suffix(source.name)):
         by_content = plugins.by_content(source.name, start)
     if by_content is None and kind and (named is None or not named.place):
         raise NotReadError(source.name, f"is {kind.name}; {kind.way_out}", kind.name)
@@ -232,40 +225,32 @@ def check_records(source: Source, offset: int) -> None:
 
 def output_format(path: str, to: str | None, like: str, *, terminal: bool = False) -> Format:
     """Return the format of a result: by `--to`, the suffix, or `like` the inputs; never binary to a terminal."""
-    row, name, suffix = _format_of_name(path) if to is None else (format_named(to, "to"), "", "")
+    row = by_suffix(path) if to is None else format_named(to, "to")
     chosen = row or format_named(like)
     if row is None:  # no program may take the result for its own
-        if name:
-            reason = f"would be {name} by its suffix, which mpired does not write"
+        if kind := foreign.by_suffix(codecs.stripped(path)):
+            reason = f"would be {kind.name} by its suffix, which mpired does not write"
             raise UsageError(path, f"{reason}; choose another name, or say the format with `to`")
-        if suffix and not chosen.needs_type:
+        if (suffix := _suffix(path)) and not chosen.needs_type:
             raise UsageError(path, f"no format has the suffix {suffix}; choose one with `to`, e.g. `to={like!r}`")
-    if _suffix(path) in chosen.directories:
+    if chosen.directories and _suffix(path) in chosen.directories:
         reason = f"would be a directory by its suffix, and results in {chosen.name} are single files"
         raise UsageError(path, f"{reason}; name it {os.path.splitext(path)[0]}{chosen.suffixes[0]}")
     return _FOR_TERMINALS if terminal and chosen.readable else chosen
 
 
-def _format_of_name(path: str) -> tuple[Format | None, str, str]:
-    """Return the format that a suffix means, its name or that of another program's, and the suffix if it has none."""
-    row, suffix = by_suffix(path), _suffix(path)
-    kind = None if row else foreign.by_suffix(codecs.stripped(path))
-    name = row.name if row else kind.name if kind else ""
-    return row, name, suffix if not row and _is_word(suffix) else ""
-
-
 def format_to_create(path: str, *, like: str = "", declared: bool) -> Format:
     """Return the format of a file that `--create` makes: one that can be changed in place, or one `like` another."""
-    (row, name, suffix), codec = _format_of_name(path), codecs.by_suffix(path)
+    row = by_suffix(path)
     is_fit = row is not None and row.updatable and (row.is_flat or row.name == like)
-    if codec or (name and not is_fit):
+    if (kind := codecs.by_suffix(path) or row or foreign.by_suffix(path)) and not (kind is row and is_fit):
         names = " and ".join(sorted(each.name for each in _ROWS if each.updatable and each.is_flat))
-        name = codec.name if codec else name
+        name = kind.name
         reason = f"makes {names} files, and {path} would be {name} by its suffix; choose another name"
-        if row and row.updatable and not codec:
+        if row and kind is row and row.updatable:
             reason += f", or give it no value and a whole {name} file as the first origin"
         raise UsageError("`create`", reason)
-    if suffix and not declared:
+    if row is None and (suffix := _suffix(path)) and not declared:
         reason = f"no format has the suffix {suffix} of {path}; write .npy, or with `type` any suffix for raw binary"
         raise UsageError("`create`", reason)
     row = row or RAW
@@ -277,9 +262,9 @@ def format_to_create(path: str, *, like: str = "", declared: bool) -> Format:
 
 def check_raw_suffix(path: str) -> None:
     """Raise `UsageError` if the suffix of a result that is always raw binary means something else."""
-    row, name, _ = _format_of_name(path)
-    if name and row is not RAW:
-        raise UsageError(path, f"would be {name} by its suffix, but records are raw binary; choose another name")
+    kind = by_suffix(path) or foreign.by_suffix(codecs.stripped(path))
+    if kind is not None and kind is not RAW:
+        raise UsageError(path, f"would be {kind.name} by its suffix, but records are raw binary; choose another name")
 
 
 def arrays_in_place(file: RankFile) -> list[Array]:

@@ -233,7 +233,7 @@ def divided(
     """Lay out results in shards like those of the model, and in an index: yield name, arrays and layout of each."""
     assert model.source is not None  # noqa: S101 - an index
     index, nbytes, folder = _read_index(model.source), 0, model.source.name[: model.source.name.rfind("/") + 1]
-    kept = model.kept if isinstance(model.kept, KeptArrays) else KeptArrays(model.source, (), None)
+    kept = model.kept if isinstance(model.kept, KeptArrays) else KeptArrays(model.source, (), Library(PiecesFile))
     origins = {each.name: each.origin for each in model.buffers} | {name: name for name in kept.names}
     shards = {
         name: shard for old, shard in index["weight_map"].items() for name, origin in origins.items() if origin == old

@@ -27,10 +27,13 @@ _FIRST, _LAST = 10, 5  # elements of a table
 
 
 def encoder(lines: Callable[[Sequence[Array]], Iterator[str]], kept: Any = None) -> Encoder:
-    """Return the encoder that writes these lines, also for columns that are kept."""
+    """Return the encoder that writes these lines, also for columns that are kept, in the order of their file."""
 
     def encode(results: Sequence[Array], fd: int) -> None:
-        results = kept.among(results) if kept else results
+        if kept is not None:
+            places = {name: place for place, name in enumerate(kept.schema.names)}
+            every = *results, *kept.buffers(fortran_order=False)
+            results = sorted(every, key=lambda each: places.get(each.name.partition(",")[0], len(places)))
         with os.fdopen(os.dup(fd), "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             file.writelines(f"{line}\n" for line in lines(results))
 
@@ -54,7 +57,13 @@ def component_names(datatype: Datatype) -> tuple[str, ...]:
 def components(block: np.ndarray, datatype: Datatype) -> dict[str, np.ndarray]:
     """Return the components of the elements as arrays by name: points in time as strings, `2021-02-03T04:05:06`."""
     if datatype.group is Group.TIME:
-        return {"value": _iso_texts(as_times(block, datatype), "Z" if ", tz=" in datatype.name else "")}
+        times = as_times(block, datatype)
+        if times.dtype.kind == "M":
+            texts: np.ndarray = np.datetime_as_string(times)
+            is_zoned = ", tz=" in datatype.name
+            return {"value": np.where(np.isnat(times), texts, np.char.add(texts, "Z")) if is_zoned else texts}
+        moments = np.datetime_as_string(np.datetime64(0, "D") + times)  # of the day
+        return {"value": np.array([text.partition("T")[2] for text in moments], object)}
     if datatype.group is Group.COMPLEX:
         return dict(zip(("real", "imag"), block.view(datatype.component).reshape(-1, 2).T, strict=True))
     if block.dtype.names is None:
@@ -85,15 +94,6 @@ def _field(separator: str, parts: tuple[object, ...]) -> str:
     text = _text(parts[0])
     is_plain = text != "" and not {separator, '"', "\n", "\r"} & set(text)
     return text if is_plain else '"' + text.replace('"', '""') + '"'
-
-
-def _iso_texts(times: np.ndarray, zone: str) -> np.ndarray:
-    """Return points in time, or times of day, as strings of ISO 8601."""
-    if times.dtype.kind == "M":
-        texts = np.datetime_as_string(times)
-        return texts if not zone else np.where(np.isnat(times), texts, np.char.add(texts, zone))
-    moments = np.datetime_as_string(np.datetime64(0, "D") + times)
-    return np.array([text.partition("T")[2] for text in moments], object)
 
 
 def elements(

@@ -193,7 +193,7 @@ class Store(ArrayFile):
             if hasattr(node, "shape"):
                 header = _described(variable, node, inputs)
                 is_carried = (header.carried or variable.name in carried) and not inputs.any_type
-                found[variable.name] = self.with_digest(header._replace(carried=is_carried), inputs.keep)
+                found[variable.name] = header._replace(carried=is_carried)
         return [found[name] for name in (path or _ROOT for path in self.paths) if name in found]
 
 

@@ -187,7 +187,7 @@ def _locate(
 
 def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> None:
     """Raise an error unless the elements of a rank can be compared, with those of the first good one too."""
-    file.check_complete(op.groups)
+    file.check(op.groups, complete=True)
     name, own = file.source.name, [buffer.datatype for buffer in file.buffers]
     for buffer in file.buffers:
         where = f"{buffer.name!r}, " if buffer.name else ""

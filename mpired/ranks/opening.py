@@ -162,7 +162,8 @@ def _inspect(check: Check | None, ranks: Opened, word: RankWord, inputs: InputOp
     if check is not None:
         check(file, rank, (number, first))
         return file
-    errors = file.obstacles(inputs.taken, keeps=True)
+    is_plain = not file.others and len(file.buffers) == 1 and not file.buffers[0].nulls  # as most files
+    errors = [] if is_plain else file.obstacles(inputs.taken, keeps=True)
     try:
         if not errors and first is not file:
             ranks.alike = compare(f"rank {rank}", file, (f"rank {number}", first), inputs.op) and ranks.alike

@@ -196,7 +196,7 @@ def open_origin(
     # The elements of a derived type need not be whole elements of the basic one.
     inputs = inputs if derived is None or inputs.is_external else inputs._replace(window=True)
     file = open_rank(origin if isinstance(origin, AtHand) else os.fspath(origin), inputs)
-    file.check_some(inputs.taken)
+    file.check(inputs.taken)
     if derived is not None:
         return [_scattered(file.only_buffer(), derived, first, count, context)]
     arrays = [decoder.decoding(within_budget(each, context)) if each.isolated else each for each in file.buffers]

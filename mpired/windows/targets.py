@@ -109,7 +109,7 @@ def open_window(source: LocalSource, request: WindowRequest, target: Target | No
     if request.within is not None and not row.needs_type:
         inputs = inputs._replace(datatype=None)
     file = row.inspect(source, inputs)
-    file.check_some(inputs.taken)
+    file.check(inputs.taken)
     if not row.updatable:
         raise UsageError(source.name, f"is {row.name}, of which no file is updated; write its elements to another")
     if flat := arrays_in_place(file):

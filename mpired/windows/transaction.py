@@ -325,5 +325,6 @@ def _compare(target: WindowFile, arrays: Sequence[Origin], within: Datatype | No
                 wide = next((each for each in types if all(holds(each, other) for other in types)), None)
                 way_out = f", or widen it with `accumulate_in={'longdouble' if wide is None else wide.name.lower()!r}`"
             raise DatatypeError(origin.name, f"{reason}; both sides need the same one (MPI-4.1, 12.3.4){way_out}")
-        if how := reordered(origin.array.stored.names or (), window.stored.names or (), window.datatype):
+        fields = origin.array.stored.names or (), window.stored.names or ()
+        if fields[0] != fields[1] and (how := reordered(*fields, window.datatype)):
             raise DatatypeError(origin.name, f"has {how}, as the target has them")
