@@ -137,7 +137,7 @@ def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> Inp
         nullable=chosen[0].rules.nulls != "error",
         named=any(op.user for op in chosen),
         taken=taken,
-        op=chosen[0] if all("within" in op.takes for op in chosen) else None,
+        op=next((op for op in chosen if "within" in op.takes), None),
         keep=tuple(options["keep"]),
         # A result in place, or with a part of a rank's file, is made in another order. And a rank that is left out must
         # be known before its elements are combined.
@@ -201,8 +201,9 @@ def _widened(groups: _Groups, chosen: Sequence[ops.Op]) -> _Groups:
 
 
 def _widest(chosen: Sequence[ops.Op], datatypes: Sequence[Datatype]) -> Datatype:
-    """Return the datatype in which ops combine elements of several datatypes."""
-    (first, wide), *others = ((op, ops.widest(op, datatypes) or datatypes[0]) for op in chosen)
+    """Return the datatype of elements of several datatypes for ops; those that compute in no wider one take it, too."""
+    takers = [op for op in chosen if "within" in op.takes]
+    (first, wide), *others = ((op, ops.widest(op, datatypes) or datatypes[0]) for op in takers)
     for op, other in others:
         if other != wide:
             reason = f"makes {wide.label} of the elements for {first}, and {other.label} for {op}"
