@@ -25,6 +25,7 @@ from mpired.formats.rank import choice, ways_out
 from mpired.formats.transposed import in_order
 from mpired.log import step
 from mpired.ops import Op
+from mpired.ops.policy import holds
 from mpired.ops.state import valid_of
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, Options
@@ -203,7 +204,10 @@ def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> No
     other, like = first
     if own[0] != (theirs := like.buffers[0].datatype):
         reason = f"rank {rank} has datatype {own[0].label}, but rank {other} ({like.source.name!r}) has {theirs.label}"
-        raise DatatypeError(name, reason)
+        both = (own[0], theirs), (theirs, own[0])
+        wide = next((wide.name.lower() for wide, narrow in both if holds(wide, narrow)), "")
+        way_out = f", such as by `mpired reduce --op sum --result-type {wide}`" if wide else ""
+        raise DatatypeError(name, f"{reason}; convert to one datatype{way_out}")
 
 
 def locate(words: Sequence[str | AtHand], op: ops.Ops, options: Options, context: Context) -> dict[str, list[Location]]:

@@ -38,6 +38,7 @@ class ComponentPair(NamedTuple):
     a: np.ndarray
     b: np.ndarray
     datatype: Datatype
+    narrow: np.dtype | None = None  # their type in both files, if it is one of fewer bits
 
     @property
     def is_exact(self) -> bool:
@@ -52,13 +53,13 @@ class ComponentPair(NamedTuple):
         return (plain(a[0]), plain(b[0])) if a.dtype.hasobject else (a[0], b[0])
 
 
-def parts(a: np.ndarray, b: np.ndarray, datatype: Datatype) -> Iterator[ComponentPair]:
+def parts(a: np.ndarray, b: np.ndarray, datatype: Datatype, narrow: np.dtype | None = None) -> Iterator[ComponentPair]:
     """Yield the parts of the elements of two blocks, in the order of the type map; complex halves are two."""
     for name in datatype.fields or ("",):
         one, other = (a[name], b[name]) if name else (a, b)
         for index in np.ndindex(one.shape[1:]):
             label = name + "".join(f"[{i}]" for i in index)
-            yield ComponentPair(label, one[:, *index], other[:, *index], datatype)
+            yield ComponentPair(label, one[:, *index], other[:, *index], datatype, narrow)
 
 
 def differing(part: ComponentPair, tolerance: Tolerance) -> np.ndarray:
@@ -126,7 +127,7 @@ def bits(numbers: np.ndarray) -> np.ndarray:
 def _near(part: ComponentPair, tolerance: Tolerance) -> np.ndarray:
     """Return which numbers are within the tolerance; infinite ones are near to none."""
     if tolerance.ulp is not None:
-        units, known = ulps(part.a, part.b)
+        units, known = ulps(part.a, part.b, part.narrow)
         return known & (units <= np.uint64(tolerance.ulp))
     a, b = part.a, part.b
     apart, size = distance(a, b), np.abs(_wide(b))
@@ -154,17 +155,17 @@ def distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return found
 
 
-def ulps(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def ulps(a: np.ndarray, b: np.ndarray, narrow: np.dtype | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return how many units in the last place numbers are apart, and which of these are known."""
-    # It is the number of steps from one to the other, each to the next number that there is; from -0.0 to 0.0 it is 0.
-    # Of complex numbers it is the larger of both components. No step leads from or to a NaN or an infinite number. Of
-    # integers and long doubles none is known.
+    # It is the number of steps from one to the other, each to the next number of the type, or of a narrow one that the
+    # files have; from -0.0 to 0.0 it is 0. Of complex numbers it is the larger of both components. No step leads from
+    # or to a NaN or an infinite number. Of integers and long doubles none is known.
     if a.dtype.kind == "c":
         (real, known), (imag, also_known) = ulps(a.real, b.real), ulps(a.imag, b.imag)
         return np.maximum(real, imag), known & also_known
     if a.dtype.kind != "f" or a.dtype.itemsize > 8:  # noqa: PLR2004 - bytes of a word
         return np.zeros(a.shape, np.uint64), np.zeros(a.shape, bool)
-    one, other = _ordinals(a), _ordinals(b)
+    one, other = (_ordinals(each if narrow is None else each.astype(narrow)) for each in (a, b))
     apart = np.maximum(one, other).astype(np.uint64) - np.minimum(one, other).astype(np.uint64)
     return apart, (a == b) | (np.isfinite(a) & np.isfinite(b))
 
@@ -172,5 +173,7 @@ def ulps(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _ordinals(numbers: np.ndarray) -> np.ndarray:
     """Return the place of each number in the order of all, 0 for zeros."""
     bits = numbers.dtype.itemsize * 8
+    if numbers.dtype.name == "float8_e8m0fnu":  # which has no sign
+        return numbers.view(np.uint8).astype(np.int64)
     signed = np.ascontiguousarray(numbers).view(f"i{bits // 8}").astype(np.int64)
     return np.where(signed < 0, -(signed & np.int64(2 ** (bits - 1) - 1)), signed)
