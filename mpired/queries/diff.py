@@ -26,15 +26,16 @@ from mpired.formats.memory import paths
 from mpired.ops.table import NO_OP
 from mpired.options import Options
 from mpired.progress import Pace
-from mpired.queries.elements import index_of, place_text
-from mpired.queries.measures import (
+from mpired.queries.elements import (
     ComponentPair,
     Tolerance,
     bits,
     common_type,
     differing,
     distance,
+    index_of,
     parts,
+    place_text,
     plain,
     ulps,
     value_text,
