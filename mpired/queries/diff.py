@@ -118,42 +118,35 @@ class Difference:
         return "\n".join(self.lines())
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines that `mpired diff` prints, the verdict first."""
+        """Yield the lines that `mpired diff` prints: of two files the verdict first, of several the counts last."""
         if self.noun == "file":
-            yield from self._lines_of_files()
+            yield from (f"{escaped(each.name)}: {next(each.lines())}" for each in self.files if not each.equal)
+            only = [(name, self.a) for name in self.only_in_a] + [(name, self.b) for name in self.only_in_b]
+            yield from (f"{escaped(name)}: only in {escaped(where)}" for name, where in only)
+            verdicts = Counter(each.verdict for each in self.files)
+            verdicts["in one alone"] = len(only)
+            counts = (f"{verdicts[each]} {each}" for each in _VERDICTS if verdicts[each] or each == _VERDICTS[0])
+            yield f"{number(verdicts.total(), 'file')}: {', '.join(counts)}"
             return
         if self.reason or self.obstacle:
             yield f"{self.verdict}: {escaped(self.reason or self.obstacle)}"
             return
-        verdict = self.verdict
         if len(self.buffers) == 1:
-            yield f"{verdict}: {_figures(self.buffers[0])}"
+            yield f"{self.verdict}: {_figures(self.buffers[0])}"
         else:
             wrong = sum(each.differing > 0 for each in self.buffers)
             rows = f", {self.buffers[0].count} rows" if self.noun == "column" and self.buffers else ""
-            yield f"{verdict}: {f'{wrong} of ' if wrong else ''}{len(self.buffers)} {self.noun}s{rows}"
+            yield f"{self.verdict}: {f'{wrong} of ' if wrong else ''}{len(self.buffers)} {self.noun}s{rows}"
             yield from (f"  {escaped(each.name)}: {_figures(each)}" for each in self.buffers)
         for example in self.examples:
             place = escaped(place_text(example.column, example.index, example.field))
             amounts = [(example.difference, "difference {}"), (example.ulp, "{} ulp")]
             apart = "".join(f", {words.format(amount)}" for amount, words in amounts if amount is not None)
             yield f"  {place}: {value_text(example.a)} {value_text(example.b)}{apart}"
-        more = sum(each.differing for each in self.buffers if not each.reason) - len(
-            {(each.column, each.index) for each in self.examples}
-        )
+        shown = len({(each.column, each.index) for each in self.examples})
+        more = sum(each.differing for each in self.buffers if not each.reason) - shown
         if self.examples and more:
             yield f"  and {number(more, 'more element')}"
-
-    def _lines_of_files(self) -> Iterator[str]:
-        for each in self.files:
-            if not each.equal:
-                yield f"{escaped(each.name)}: {next(each.lines())}"
-        only = [(name, self.a) for name in self.only_in_a] + [(name, self.b) for name in self.only_in_b]
-        yield from (f"{escaped(name)}: only in {escaped(where)}" for name, where in only)
-        verdicts = Counter(each.verdict for each in self.files)
-        verdicts["in one alone"] = len(only)
-        counts = (f"{verdicts[each]} {each}" for each in _VERDICTS if verdicts[each] or each == _VERDICTS[0])
-        yield f"{number(verdicts.total(), 'file')}: {', '.join(counts)}"
 
 
 _VERDICTS = ("the same", "different", "in one alone", "not known")

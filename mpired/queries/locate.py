@@ -98,35 +98,28 @@ class _Order:
         return found[first]
 
 
-@dataclass(frozen=True)
-class _Search:
-    """Looks for extremes in segments. Picklable: it is sent once to each worker."""
-
-    plan: Plan  # which has every buffer by itself
-    ranks: tuple[int, ...]  # for each buffer the number of its rank
-    orders: tuple[_Order, ...]  # of its ops
-
-    def __call__(self, segment: Segment) -> Iterator[_Best]:
-        """Look at a segment, and yield the best elements of its pieces."""
-        (rank,), step = self.plan.buffers[segment.buffer], self.plan.block_counts[segment.buffer]
-        form, nbytes = with_nat(rank.datatype), 0
-        none = _no_elements(form)
-        best, pace, op = [none] * len(self.orders), Pace(), self.plan.ops[0]  # all have the same rules
-        elements = blocks(rank, step, segment.start, segment.stop)
-        for start, (block, not_null) in zip(range(segment.start, segment.stop, step), elements, strict=True):
-            valid = valid_of(block, not_null, rank.datatype, op) if op.rules.leaves_out else None
-            current = block.view(form)
-            nbytes += current.nbytes
-            for number, order in enumerate(self.orders):
-                at = order.candidates(current, best[number], valid)
-                found = np.empty(len(at), none.dtype)
-                found["value"], found["element"] = current[at], start + at
-                found["rank"], found["buffer"] = self.ranks[segment.buffer], segment.buffer
-                best[number] = order.best_of((best[number], found))
-            if pace.is_due():  # the best so far are compared with the rest first
-                yield _Best(nbytes, (none,) * len(self.orders))
-                nbytes = 0
-        yield _Best(nbytes, tuple(best))
+def _search(plan: Plan, ranks: Sequence[int], orders: Sequence[_Order], segment: Segment) -> Iterator[_Best]:
+    """Look at a segment, and yield the best elements of its pieces; `ranks` has the number of each buffer's rank."""
+    # The plan has every buffer by itself. The best elements so far are compared with the rest of the segment first.
+    (rank,), step = plan.buffers[segment.buffer], plan.block_counts[segment.buffer]
+    form, nbytes = with_nat(rank.datatype), 0
+    none = _no_elements(form)
+    best, pace, op = [none] * len(orders), Pace(), plan.ops[0]  # all have the same rules
+    elements = blocks(rank, step, segment.start, segment.stop)
+    for start, (block, not_null) in zip(range(segment.start, segment.stop, step), elements, strict=True):
+        valid = valid_of(block, not_null, rank.datatype, op) if op.rules.leaves_out else None
+        current = block.view(form)
+        nbytes += current.nbytes
+        for number, order in enumerate(orders):
+            at = order.candidates(current, best[number], valid)
+            found = np.empty(len(at), none.dtype)
+            found["value"], found["element"] = current[at], start + at
+            found["rank"], found["buffer"] = ranks[segment.buffer], segment.buffer
+            best[number] = order.best_of((best[number], found))
+        if pace.is_due():
+            yield _Best(nbytes, (none,) * len(orders))
+            nbytes = 0
+    yield _Best(nbytes, tuple(best))
 
 
 def _places(files: Sequence[RankFile], best: np.ndarray, plan: Plan) -> list[Location]:
@@ -176,9 +169,8 @@ def _locate(
     ops.check_rules(plain[0], [files[0].buffers[0].datatype], len(files))
     plan = make_plan(plain, turned, context, apart=True)
     orders = tuple(_Order(op.name == MAX.name, options["top"] or 1) for op in plain)
-    search = _Search(plan, ranks, orders)
     best = [_no_elements(with_nat(plan.firsts[0].datatype))] * len(orders)
-    for some in run_segments(plan, search, context):
+    for some in run_segments(plan, partial(_search, plan, ranks, orders), context):
         pairs = zip(orders, best, some.found, strict=True)
         best = [order.best_of((one, other)) for order, one, other in pairs]
     return [_places(files, each, plan) for each in best]

@@ -34,8 +34,8 @@ def answered(query: Query[_T], inputs: Paths, options: Options, context: Context
     """Answer a query and commit its picture; again if a file changed meanwhile."""
     png, overwrite = options["png"], options["overwrite"]
 
-    def attempt(context: Context) -> _T:
-        answer, picture = query(context)
+    def commit(found: tuple[_T, bytes | None], context: Context) -> _T:
+        answer, picture = found
         if picture is not None:
             check_results([png], context, overwrite=overwrite)
             with open_output(png, overwrite=overwrite, context=context) as output:
@@ -44,7 +44,7 @@ def answered(query: Query[_T], inputs: Paths, options: Options, context: Context
                 output.commit(context.on_commit)
         return answer
 
-    return repeated(attempt, lambda answer, _: answer, inputs, context)
+    return repeated(query, commit, inputs, context)
 
 
 def check_picture(png: str | None) -> None:
