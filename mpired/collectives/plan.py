@@ -20,7 +20,7 @@ from mpired.files.lock import descriptors_of
 from mpired.formats import Array, RankFile, format_named
 from mpired.formats.array import has_unknown_length, stored_array, with_stored, within_memory
 from mpired.ops import Op
-from mpired.ops.state import state_of
+from mpired.ops.state import State
 from mpired.sources.local import LocalSource
 from mpired.sources.source import Distance, of_file
 
@@ -372,7 +372,8 @@ def _width(op: Op, rank: Array, nranks: int, *, alone: bool) -> int:
     """Return the bytes of what takes most: an element, what the op keeps of it, or a result."""
     datatype = taken_by(op, rank).datatype
     nblocks = 1 if alone else _BLOCKS_IN_MEMORY // _STATES_IN_MEMORY  # a state of several has its own blocks
-    return max(nblocks * datatype.itemsize, state_of(op, datatype, nranks).itemsize, op.result(datatype).itemsize)
+    state: State = op.state(op, datatype, nranks)
+    return max(nblocks * datatype.itemsize, state.itemsize, op.result(datatype).itemsize)
 
 
 def _check_reach(ops: Sequence[Op], files: Sequence[RankFile], engine: Engine) -> None:

@@ -1,10 +1,32 @@
 """Ops: predefined by MPI, statistics, user-defined; and the gate before them."""
 
-from mpired.ops.gate import check, check_buffers, check_use
 from mpired.ops.op import Op, Rules, Use
-from mpired.ops.policy import PURPOSES, check_rules, null_refused, options_of, widening, widest, with_policies
-from mpired.ops.resolve import OpLike, check_file, file_of, of_function, predefined, resolve, with_properties
-from mpired.ops.several import Ops, each_of, is_list, labels, summary
+from mpired.ops.policy import (
+    PURPOSES,
+    check,
+    check_buffers,
+    check_rules,
+    check_use,
+    null_refused,
+    options_of,
+    widening,
+    widest,
+    with_policies,
+)
+from mpired.ops.resolve import (
+    OpLike,
+    Ops,
+    check_file,
+    each_of,
+    file_of,
+    is_list,
+    labels,
+    of_function,
+    predefined,
+    resolve,
+    summary,
+    with_properties,
+)
 from mpired.ops.state import may_be_null, stands_for_null
 from mpired.ops.table import COMPARE_AND_SWAP, OPS, STATISTICS, get, named, neutral, ops_for, user_op, with_parameter
 

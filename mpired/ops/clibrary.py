@@ -63,16 +63,12 @@ class LibraryKernel(UserKernel):
     def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Apply the function to copies between canaries, in as many calls as its counter needs."""
         with limited(self.timeout), Failing(self.place):
-            function, step = _load(self), self._step(len(invec), datatype)
+            function, step = _load(self), len(invec) if self.variant else _INT_MAX
+            if datatype.is_spread and pieces.overlaps(datatype.typemap, len(invec)) is not False:
+                step = 1  # nothing that it leaves in one element shows in another
             for start in range(0, len(invec), step):
                 part = slice(start, start + step)
                 self._call(function, invec[part], inoutvec[part], datatype)
-
-    def _step(self, count: int, datatype: Datatype) -> int:
-        """Return how many elements there may be in one call."""
-        if datatype.is_spread and pieces.overlaps(datatype.typemap, count) is not False:
-            return 1  # nothing that it leaves in one element shows in another
-        return count if self.variant else _INT_MAX
 
     def _call(self, function: Any, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         lower, upper = _Operand(0, invec, datatype), _Operand(1, inoutvec, datatype)

@@ -60,12 +60,6 @@ def digest(path: str) -> str:
         return ""
 
 
-def check_same(path: str, expected: str, place: str) -> None:
-    """Raise `UserOpError` if the file of an op is not the one that the command has looked at; "" stands for any."""
-    if expected and digest(path) != expected:
-        raise UserOpError(place, f"{path} is another file here than where the command runs, or has changed; run again")
-
-
 def first_line(function: Any) -> str:
     """Return the first line of a function's docstring, "" if it has none."""
     return (inspect.getdoc(function) or "").partition("\n")[0]
@@ -93,7 +87,12 @@ class Function(NamedTuple):
         """Leave `invec op inoutvec` in `inoutvec`."""
         lower, upper = _read_only(invec), inoutvec.view()
         if self.arguments == _MPI4PY_ARGUMENTS:  # which ignores the values that they return
-            self.call(*self._buffers(invec, inoutvec, datatype))
+            if datatype.is_spread or datatype.origin:
+                reason = f"takes three arguments, as functions of mpi4py do, and elements of {datatype} are not stored"
+                way_out = "write it as (invec, inoutvec, len, datatype)"
+                raise UserOpError(self.place, f"{reason} one after another from displacement 0 on; {way_out}")
+            octets = invec.view(np.uint8), inoutvec.view(np.uint8)
+            self.call(*mpi4py_objects.arguments(*octets, str(datatype)))
             return
         if self.arguments == _MPI_ARGUMENTS:
             result = self.call(lower, upper, len(upper), datatype)
@@ -107,14 +106,6 @@ class Function(NamedTuple):
             reason = f"returned {_described(result)}; an op of two arguments returns {expected}"
             raise UserOpError(self.place, reason)
         inoutvec[...] = result
-
-    def _buffers(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> tuple[Any, Any, Any]:
-        """Return the arguments of a function of mpi4py."""
-        if datatype.is_spread or datatype.origin:
-            reason = f"takes three arguments, as functions of mpi4py do, and elements of {datatype} are not stored"
-            way_out = "write it as (invec, inoutvec, len, datatype)"
-            raise UserOpError(self.place, f"{reason} one after another from displacement 0 on; {way_out}")
-        return mpi4py_objects.arguments(invec.view(np.uint8), inoutvec.view(np.uint8), str(datatype))
 
 
 def _read_only(block: np.ndarray) -> np.ndarray:
@@ -237,8 +228,10 @@ class UserKernel:
         _elementwise(self).try_again()
 
     def check_file(self) -> None:
-        """Raise `UserOpError` if the file is not the one with the digest."""
-        check_same(self.file, self.digest, self.place)
+        """Raise `UserOpError` if the file is not the one that the command has looked at."""
+        if self.digest and digest(self.file) != self.digest:
+            reason = f"{self.file} is another file here than where the command runs, or has changed; run again"
+            raise UserOpError(self.place, reason)
 
 
 @functools.cache

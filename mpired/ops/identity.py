@@ -19,10 +19,6 @@ Identity: TypeAlias = Callable[[Datatype], np.ndarray]
 It raises `TypeError`, `ValueError` or `OverflowError` if the datatype cannot hold it."""
 
 
-def _lowest(form: np.dtype) -> Any:
-    return -np.inf if form.kind == "f" else np.iinfo(form).min
-
-
 def _highest(form: np.dtype) -> Any:
     return np.inf if form.kind == "f" else np.iinfo(form).max
 
@@ -43,7 +39,7 @@ def _filled(datatype: Datatype, number: Callable[[np.dtype], Any]) -> np.ndarray
 def lowest(datatype: Datatype) -> np.ndarray:
     """Return the lowest value; of pairs with the largest index, which loses every tie."""
     above = int(datatype.group is Group.DURATION)  # the least integer is NaT
-    return _filled(datatype, lambda form: _lowest(form) + above)
+    return _filled(datatype, lambda form: -np.inf if form.kind == "f" else np.iinfo(form).min + above)
 
 
 def _of_each(number: Callable[[np.dtype], Any]) -> Identity:

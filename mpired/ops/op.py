@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -88,6 +88,8 @@ class Op(NamedTuple):
     identity: Identity | None  # that of a datatype, if there is one
     # how the op treats NaN, for the summary of a call. None if its datatypes have no NaN, or it is user-defined
     nan: str | None
+    # makes the `State` of a block, for the op, the datatype and the number of ranks
+    state: Callable[[Op, Datatype, int], Any]
     commute: bool = True  # whether the op commutes. The fold keeps the order of the ranks in any case
     uses: Use = ANY_USE  # the families of calls that take the op: reductions, accumulate, fetch
     origin: bool = True  # whether a one-sided call reads its origin
@@ -98,8 +100,6 @@ class Op(NamedTuple):
     # the groups of datatypes on which the op rounds, so that the order of the ranks changes the last bits
     rounds: Group = Group(0)
     exact: Callable[[Any, Any], Any] | None = None  # the op on Python numbers, for ops that can overflow
-    # makes the `State` of a block, for the op, the datatype and the number of ranks; None for the combined elements
-    state: Callable[[Op, Datatype, int], Any] | None = None
     # returns results of two or more ranks with defined bits, perhaps in place
     lower: Callable[[np.ndarray, Datatype], np.ndarray] = kernels.canonical_nan
     # returns the datatype of the results for a datatype of the elements
@@ -125,11 +125,6 @@ class Op(NamedTuple):
     def is_function(self) -> bool:
         """Whether the op is a function of this process. Workers do not get it."""
         return self.user and not self.isolated
-
-    def begin(self) -> None:
-        """Start another buffer. The contract of a user-defined op is checked on the first elements of each."""
-        if self.user:
-            cast("Any", self.kernel).try_again()
 
     def __str__(self) -> str:
         if self.user:

@@ -123,10 +123,7 @@ class _IntegerSteps(Steps):
 class _FloatSteps(Steps):
     """Steps that find infinities, or NaNs of a complex product, that finite operands gave."""
 
-    def __init__(self, op: Op, datatype: Datatype) -> None:
-        super().__init__(op, datatype)
-        self._numbers = datatype.component if datatype.group is Group.COMPLEX else datatype.form
-        self._flagged = False
+    _flagged = False
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, reread: Reread) -> tuple[np.ndarray, np.ndarray | None]:
         """Combine, and look at each element if the processor has noted an overflow."""
@@ -144,7 +141,9 @@ class _FloatSteps(Steps):
 
     def _finite(self, block: np.ndarray) -> np.ndarray:
         """Return which elements are finite, or which of their parts where the op does not mix these."""
-        finite: np.ndarray = np.isfinite(block.view(self._numbers)).reshape(len(block), -1)
+        datatype = self._datatype
+        numbers = block.view(datatype.component) if datatype.group is Group.COMPLEX else block
+        finite: np.ndarray = np.isfinite(numbers).reshape(len(block), -1)
         return finite if self.op.exact is operator.add else np.logical_and.reduce(finite, axis=1, keepdims=True)
 
 

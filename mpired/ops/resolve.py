@@ -1,25 +1,25 @@
-"""The text of `--op` to a row: a predefined op, or a user-defined one that is still to be loaded."""
+"""The text of `--op` to a row: a predefined op, or a user-defined one that is still to be loaded; or to several."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from mpired import interrupts, mpi4py_objects
 from mpired.datatypes import Datatype
-from mpired.errors import OpError, UnknownOpError, UserOpError
+from mpired.errors import OpError, UnknownOpError, UsageError, UserOpError
 from mpired.ops import table
 from mpired.ops.identity import UserIdentity
 from mpired.ops.op import Op, Use
 
 if TYPE_CHECKING:  # few ops are user-defined
     from mpired.ops import contract
-    from mpired.ops.clibrary import LibraryKernel
 
 _FILE = r".*(\.py|\.so(\.\d+)*)|.*/.*"
 _IN_LIBRARY = r"(?P<path>.*\.so(?:\.\d+)*):(?P<symbol>[^:]+)(?P<variant>:[^:]*)?"
@@ -27,6 +27,8 @@ _IN_LIBRARY = r"(?P<path>.*\.so(?:\.\d+)*):(?P<symbol>[^:]+)(?P<variant>:[^:]*)?
 
 OpLike: TypeAlias = str | Op | Callable[..., Any]
 """An op in Python: its name or place, a predefined op, or a function."""
+Ops: TypeAlias = OpLike | Sequence[OpLike]
+"""An op, or several: a list, or their names with commas between them."""
 
 
 def predefined(op: OpLike) -> Op | None:
@@ -98,10 +100,17 @@ def resolve(text: str, timeout: float | None = None, use: Use = Use.REDUCE) -> O
 
 
 def _at_place(text: str, timeout: float | None) -> Op:
-    library = re.fullmatch(_IN_LIBRARY, text, re.DOTALL)
-    if library is not None:
-        kernel = _in_library(text, *library.groups(default=""), timeout=timeout)
-        return table.user_op(text, kernel, isolated=True)
+    """Return the op at a place: in a library, a Python file or a module."""
+    if library := re.fullmatch(_IN_LIBRARY, text, re.DOTALL):
+        path, symbol, variant = library.groups(default="")
+        if variant not in {"", ":count"}:
+            raise UserOpError(text, f"has {variant!r} behind the symbol, where only :count can be")
+        if "/" not in path:
+            raise UserOpError(text, f"a library needs a path; write ./{text}")
+        check_file(path, text)
+        from mpired.ops.clibrary import LibraryKernel  # noqa: PLC0415 - only for a library
+
+        return table.user_op(text, LibraryKernel(path, symbol, variant.removeprefix(":"), timeout), isolated=True)
     home, _, name = text.rpartition(":")
     if not home or not name:
         raise UserOpError(text, "names no function; write FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION")
@@ -116,17 +125,6 @@ def _at_place(text: str, timeout: float | None) -> Op:
     elif os.path.isfile(f"{home}.py") and importlib.util.find_spec(home) is None:
         raise UserOpError(text, f"there is no module {home}; for the file write {home}.py:{name}")
     return table.user_op(text, user.PythonKernel(text, timeout), isolated=True)
-
-
-def _in_library(text: str, path: str, symbol: str, variant: str, *, timeout: float | None) -> LibraryKernel:
-    if variant not in {"", ":count"}:
-        raise UserOpError(text, f"has {variant!r} behind the symbol, where only :count can be")
-    if "/" not in path:
-        raise UserOpError(text, f"a library needs a path; write ./{text}")
-    check_file(path, text)
-    from mpired.ops.clibrary import LibraryKernel  # noqa: PLC0415 - only for a library
-
-    return LibraryKernel(path, symbol, variant.removeprefix(":"), timeout)
 
 
 def file_of(text: str) -> str | None:
@@ -147,3 +145,45 @@ def check_file(path: str, text: str) -> None:
         raise UserOpError(text, "the file does not exist; check its path")
     if not os.path.isfile(path):
         raise UserOpError(text, f"{path} is not a regular file")
+
+
+def is_list(op: Ops) -> bool:
+    """Return whether a caller gives several ops, or a list of one."""
+    if not isinstance(op, str):
+        return isinstance(op, Sequence) and not isinstance(op, Op)
+    home, _, function = op.rpartition(":")
+    return "," in op and ("," in function or not os.path.isfile(home))  # the name of a file may have a comma
+
+
+def each_of(op: Ops) -> list[OpLike]:
+    """Return the ops that a caller gives."""
+    named: Any = [op] if not is_list(op) else map(str.strip, op.split(",")) if isinstance(op, str) else op
+    if not (named := [*named]):
+        raise UsageError("`op`", "has no op; name one at least")
+    return [*named]
+
+
+def labels(ops: Sequence[Op]) -> list[str]:
+    """Return what the result of each op is called, in names of arrays and files: a function by its own name."""
+    found = [_label(op) for op in ops]
+    twice = next((label for label, count in Counter(found).items() if count > 1), None)
+    if twice is not None:
+        reason = f"has two ops whose results would be named {twice!r}; leave one out, or combine in two calls"
+        raise UsageError("`op`", reason)
+    return found
+
+
+def _label(op: Op) -> str:
+    if op.user:
+        name = op.name.removesuffix(":count").rpartition(":")[2]
+        return re.sub(r"\W+", "_", name).strip("_")
+    return op.name.lower() + ("" if op.rules.quantile is None else f"_{op.rules.quantile}")
+
+
+def summary(ops: Sequence[Op]) -> tuple[str, ...]:
+    """Return the rules of ops in words; those that not all have with the ops that have them."""
+    holders: dict[str, list[str]] = {}
+    for op in ops:
+        for rule in op.rules.summary():
+            holders.setdefault(rule, []).append(_label(op))
+    return tuple(rule if len(names) == len(ops) else f"{rule} ({', '.join(names)})" for rule, names in holders.items())

@@ -386,7 +386,7 @@ def may_be_null(op: Op, datatype: Datatype, lacking: Sequence[bool]) -> bool:
         return True
     floating = numbers_of(np.empty(0, datatype.form), datatype).dtype.kind == "f"
     left_out = rules.missing is not None or (rules.nan == "ignore" and floating)
-    return (left_out or all(lacking)) and not state_of(op, datatype, len(lacking)).of_none
+    return (left_out or all(lacking)) and not op.state(op, datatype, len(lacking)).of_none
 
 
 def stands_for_null(op: Op, datatype: Datatype) -> bool:
@@ -462,12 +462,6 @@ def either(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | Non
     """Return which elements are in one of two masks; None for none."""
     mask = one if other is None else other if one is None else one | other
     return None if mask is None or not mask.any() else mask
-
-
-def state_of(op: Op, datatype: Datatype, nranks: int) -> State:
-    """Return the state of a block."""
-    state: State = (op.state or combined)(op, datatype, nranks)
-    return state
 
 
 def combined(op: Op, datatype: Datatype, nranks: int) -> State:
