@@ -174,15 +174,6 @@ def moved(source: np.ndarray, target: np.ndarray, where: np.ndarray) -> np.ndarr
     return target
 
 
-def swapped(kernel: Kernel) -> Kernel:
-    """Return the kernel of a window in MPI's libraries, where invec is the origin and inoutvec the target."""
-
-    def swapping(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
-        return kernel(inoutvec, invec, datatype)
-
-    return swapping
-
-
 def logical(ufunc: np.ufunc) -> Kernel:
     """Return the kernel of a logical op: any value but 0 is true, the result is exactly 0 or 1."""
 
@@ -204,11 +195,6 @@ def replace(_invec: np.ndarray, inoutvec: np.ndarray, _datatype: Datatype) -> np
 def no_op(invec: np.ndarray, _inoutvec: np.ndarray, _datatype: Datatype) -> np.ndarray:
     """Leave the target alone, the lower operand: f(a, b) = a (MPI-4.1, 12.3.4)."""
     return invec
-
-
-def unused(_invec: np.ndarray, _inoutvec: np.ndarray, _datatype: Datatype) -> np.ndarray:
-    """Stand for the kernel of a statistic, which has a state instead."""
-    raise NotImplementedError
 
 
 def canonical_nan(block: np.ndarray, datatype: Datatype) -> np.ndarray:

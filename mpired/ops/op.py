@@ -138,6 +138,11 @@ class Op(NamedTuple):
 def ruled(op: Op, rules: Rules) -> Op:
     """Return a row of the table with rules, and the kernel that these mean."""
     kernel = op.mpi_kernel if rules.nan == "mpi" and op.mpi_kernel is not None else op.kernel
-    if rules.window and rules.nan == "mpi":
-        kernel = kernels.swapped(kernel)
-    return op._replace(rules=rules, kernel=kernel)
+    if not rules.window or rules.nan != "mpi":
+        return op._replace(rules=rules, kernel=kernel)
+
+    def swapped(lower: np.ndarray, upper: np.ndarray, datatype: Datatype) -> np.ndarray:
+        """Combine as a window in MPI's libraries, where invec is the origin and inoutvec the target."""
+        return kernel(upper, lower, datatype)
+
+    return op._replace(rules=rules, kernel=swapped)

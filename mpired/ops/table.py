@@ -47,8 +47,8 @@ def _op(name: str, kernel: Kernel, groups: Group, doc: str, identity: Identity |
 
 
 def _statistic(name: str, groups: Group, doc: str, state: Callable[[Op, Datatype, int], State], **rest: Any) -> Op:
-    """Return the row of a statistic, which collectives alone take."""
-    row = Op(name, kernels.unused, groups, doc, "", None, _PROPAGATES, state, commute=False, uses=Use.REDUCE)
+    """Return the row of a statistic, which collectives alone take; its state combines in the place of a kernel."""
+    row = Op(name, kernels.no_op, groups, doc, "", None, _PROPAGATES, state, commute=False, uses=Use.REDUCE)
     return row._replace(**rest)
 
 

@@ -385,8 +385,7 @@ def _diff(words: Sequence[str | AtHand], options: Options, context: Context) -> 
     for buffer in files[0].buffers:
         _ = buffer.datatype.form
     plan = make_plan((NO_OP,), files, context)
-    kinds = zip(plan.buffers, common, strict=True)
-    compared = tuple(_ArrayPair(arrays, kind or arrays[0].datatype) for arrays, kind in kinds)
+    compared = tuple(map(_ArrayPair, plan.buffers, filter(None, common)))  # each has a datatype, else they differ
     comparison = _Comparison(plan, compared, tolerance, options["examples"], is_drawn=png is not None)
     answer = _compared(comparison, result, png, context)
     if png is not None:
