@@ -233,7 +233,7 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...
 
 def _named_op(op: ops.OpLike, options: Options) -> ops.Op:
     """Return the op that a caller means, without rules; nothing of a user-defined one is loaded yet."""
-    known = ops.predefined(op)
+    known = None if isinstance(op, str) else ops.predefined(op)
     if known is None and callable(op):
         if options["op_timeout"] is not None:
             reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"

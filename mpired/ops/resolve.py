@@ -78,7 +78,7 @@ def with_properties(op: Op, properties: contract.Properties, *, commute: bool | 
 
 def resolve(text: str, timeout: float | None = None, use: Use = Use.REDUCE) -> Op:
     """Return the op that a text names; nothing of the user's is loaded yet."""
-    if op := predefined(text):
+    if op := _SYNONYMS.get(text):
         return op
     if ":" in text and not table.with_parameter(text):
         return _at_place(text, timeout)

@@ -74,7 +74,6 @@ class _Order:
     @np.errstate(all="ignore")  # a NaN may be a signalling one
     def candidates(self, block: np.ndarray, best: np.ndarray, valid: np.ndarray | None) -> np.ndarray:
         """Return which valid elements of a block may be among the best, in ascending order; `best` are before them."""
-        nans = are_nan(block)
         if self.number == 1 and valid is None:
             return np.array([(block.argmax if self.is_max else block.argmin)()])  # a NaN or NaT is the extreme, too
         if len(best) < self.number:
@@ -82,7 +81,8 @@ class _Order:
         else:  # of equal elements the first one counts
             worst = best["value"][-1]
             chosen = block > worst if self.is_max else block < worst
-        chosen = chosen if nans is None else chosen | nans
+        if (nans := are_nan(block)) is not None:
+            chosen |= nans
         return np.flatnonzero(chosen if valid is None else chosen & valid)
 
     def best_of(self, each: Sequence[np.ndarray]) -> np.ndarray:

@@ -117,9 +117,10 @@ class ElementTable(NamedTuple):
             for array, (block, valid) in zip(self.buffers, elements, strict=True):
                 is_time = array.datatype.group in TIMES
                 for part in [as_times(block, array.datatype)] if is_time else numbers(block, array.datatype):
-                    columns.append(list(map(str, part)))
+                    texts = list(map(str, part))
                     for place in () if valid is None else np.flatnonzero(~valid):
-                        columns[-1][place] = NULL
+                        texts[place] = NULL
+                    columns.append(texts)
             places = zip(*(each.tolist() for each in indices), strict=True) if indices else [()]
             yield from zip(places, map(list, zip(*columns, strict=True)), strict=True)
 
@@ -192,7 +193,8 @@ def _shown(
         shown = Shown(file.source.name, file.format, tuple(figures))
         if png is not None:
             drawn = []
-            for each, buffers in zip(figures, zip(*(each.buffers for each in files), strict=True), strict=True):
+            for number, each in enumerate(figures):
+                buffers = [one.buffers[number] for one in files]
                 chosen = selections[buffers[0].dimensions]
                 plane = _map(file, buffers, chosen, decoder) if chosen.is_plane else None
                 drawn.append((each, buffers[0].datatype, plane))
