@@ -137,7 +137,7 @@ def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> Inp
         nullable=chosen[0].rules.nulls != "error",
         named=any(op.user for op in chosen),
         taken=taken,
-        op=next((op for op in chosen if "within" in op.takes), None),
+        op=next((op for op in chosen if "accumulate_in" in op.takes), None),
         keep=tuple(options["keep"]),
         # A result in place, or with a part of a rank's file, is made in another order. And a rank that is left out must
         # be known before its elements are combined.
@@ -154,7 +154,7 @@ def _may_grow(
 ) -> bool:
     """Return whether a result may grow with streams until they end: one, whose elements do not depend on its length."""
     is_one = collective.to_root and len(forms) == len(chosen) == 1 and options["split"] is options["index"] is None
-    is_plain = chosen[0].rules.nulls == "error" and chosen[0].rules.within is None
+    is_plain = chosen[0].rules.nulls == "error" and chosen[0].rules.accumulate_in is None
     return is_one and is_plain and all(form is None or form.grows for form in forms)
 
 
@@ -202,7 +202,7 @@ def _widened(groups: _Groups, chosen: Sequence[ops.Op]) -> _Groups:
 
 def _widest(chosen: Sequence[ops.Op], datatypes: Sequence[Datatype]) -> Datatype:
     """Return the datatype of elements of several datatypes for ops; those that compute in no wider one take it, too."""
-    takers = [op for op in chosen if "within" in op.takes]
+    takers = [op for op in chosen if "accumulate_in" in op.takes]
     (first, wide), *others = ((op, ops.widest(op, datatypes) or datatypes[0]) for op in takers)
     for op, other in others:
         if other != wide:

@@ -35,8 +35,8 @@ class Rules(NamedTuple):
     nan: str = "propagate"
     nulls: str = "error"  # whether a null is an error, is left out, or makes the result null
     missing: float | int | None = None  # the elements with this value are left out; None for none
-    within: Datatype | None = None  # the datatype that is computed in, if it is not that of the elements
-    result: Datatype | None = None  # the datatype of the results, if it is not the usual one
+    accumulate_in: Datatype | None = None  # the datatype that is computed in, if it is not that of the elements
+    result_type: Datatype | None = None  # the datatype of the results, if it is not the usual one
     exact: bool = False  # whether sums are rounded once
     ddof: int = 0  # subtracted from the number of ranks in the divisor of a variance
     weights: tuple[float, ...] = ()  # what each rank's elements are multiplied with in a mean; empty for 1 each
@@ -50,8 +50,8 @@ class Rules(NamedTuple):
             f"at {self.quantile}": self.quantile is not None,
             {"wrap": "overflow expected", "error": "overflow refused"}.get(self.overflow, ""): self.overflow != "warn",
             f"{self.missing} is missing": self.missing is not None,
-            f"computed in {_name(self.within)}": self.within is not None,
-            f"converted to {_name(self.result)}": self.result is not None,
+            f"computed in {_name(self.accumulate_in)}": self.accumulate_in is not None,
+            f"converted to {_name(self.result_type)}": self.result_type is not None,
             {"ignore": "nulls left out", "propagate": "nulls propagate"}.get(self.nulls, ""): self.nulls != "error",
             "rounded once": self.exact,
             f"ddof {self.ddof}": self.ddof > 0,
@@ -114,7 +114,7 @@ class Op(NamedTuple):
 
     def result(self, datatype: Datatype) -> Datatype:
         """Return the datatype of the results for a datatype of the elements."""
-        return self.rules.result or self.gives(datatype)
+        return self.rules.result_type or self.gives(datatype)
 
     @property
     def of_mpi(self) -> bool:

@@ -20,7 +20,7 @@ from mpired.values import listed
 
 def options_of(op: Op) -> list[str]:
     """Return the keywords of the options that have a meaning for an op, besides those that all have."""
-    return [name for name in PURPOSES if _TAKES.get(name, name) in op.takes]
+    return [name for name in PURPOSES if name in op.takes]
 
 
 PURPOSES = {
@@ -31,7 +31,6 @@ PURPOSES = {
     "weights": "is for weighted means",
 }
 """The purposes of options that only some ops take."""
-_TAKES = {"accumulate_in": "within", "result_type": "result"}
 _DEFAULTS: Mapping[str, Any] = {"nan": "propagate", "nulls": "error", "ddof": 0, "exact": False}
 
 
@@ -45,7 +44,7 @@ def with_policies(op: Op, options: Mapping[str, Any], *, window: bool = False) -
     if op.user:
         raise UsageError(f"`{next(iter(chosen))}`", f"is for predefined ops; {op} is user-defined")
     for name, purpose in PURPOSES.items():
-        if name in chosen and _TAKES.get(name, name) not in op.takes:
+        if name in chosen and name not in op.takes:
             raise UsageError(f"`{name}`", f"{purpose}, and the op is {op}; leave it out")
     if "exact" in chosen and "weights" in chosen:
         raise UsageError("`exact`", "is not for weighted means, whose terms are rounded; leave it or `weights` out")
@@ -53,9 +52,8 @@ def with_policies(op: Op, options: Mapping[str, Any], *, window: bool = False) -
         raise UsageError("`exact`", "rounds once whatever the datatype; leave `accumulate_in` out")
     if chosen.get("nan") == "mpi" and op.mpi_kernel is None:
         raise UsageError("`nan='mpi'`", f"is for ops of MPI that see NaNs, and the op is {op}; leave it out")
-    chosen |= {name: real_type(chosen[name]) for name in _TAKES if name in chosen}
-    rules = {_TAKES.get(name, name): value for name, value in chosen.items() if name in _OPTIONS}
-    return ruled(op, op.rules._replace(window=window, **rules))
+    chosen |= {name: real_type(chosen[name]) for name in ("accumulate_in", "result_type") if name in chosen}
+    return ruled(op, op.rules._replace(window=window, **chosen))
 
 
 _OPTIONS = ("overflow", "nan", "nulls", "missing", *PURPOSES)
@@ -74,7 +72,7 @@ def real_type(name: str, option: str = "result_type") -> Datatype:
 
 def widest(op: Op, datatypes: Sequence[Datatype], within: Datatype | None = None) -> Datatype | None:
     """Return the datatype that ranks of several become without loss for `accumulate_in`; None if there is none."""
-    within = within or op.rules.within
+    within = within or op.rules.accumulate_in
     if len({*datatypes}) == 1 and datatypes[0].group in op.groups:
         return datatypes[0]
     if within is None or not all(each.is_bool or each.group in _REAL for each in datatypes):
@@ -106,7 +104,7 @@ def holds(wide: Datatype, datatype: Datatype) -> bool:
 
 def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> str:
     """Return the option that lets an op combine buffers of several datatypes each, for a way out; "" if none does."""
-    for name in ("int64_t", "uint64_t", "double", "longdouble") if "within" in op.takes else ():
+    for name in ("int64_t", "uint64_t", "double", "longdouble") if "accumulate_in" in op.takes else ():
         within = real_type(name)
         wide = [widest(op, datatypes, within) for datatypes in buffers]
         is_real = within.form.kind == "f"
@@ -129,7 +127,7 @@ def check_rules(op: Op, datatypes: Sequence[Datatype], nranks: int) -> None:
             _check_missing(op, datatype, rules.missing)
         if rules.exact:
             _check_exact(op, datatype)
-        if rules.within is not None or rules.result is not None:
+        if rules.accumulate_in is not None or rules.result_type is not None:
             _check_wide(op, datatype)
 
 
@@ -146,7 +144,7 @@ def _check_missing(op: Op, datatype: Datatype, missing: float) -> None:
     if not _holds(form, missing):
         reason = f"{missing} is not a value of {datatype.label}, so that no element is equal to it"
         raise UsageError("`missing`", reason)
-    result = op.rules.result
+    result = op.rules.result_type
     if result is not None and not _holds(result.form, missing):
         reason = f"{missing} is not a value of {result.label}, the type of the result; take another `result_type`"
         raise UsageError("`missing`", reason)
@@ -167,7 +165,7 @@ def _check_exact(op: Op, datatype: Datatype) -> None:
 
 
 def _check_wide(op: Op, datatype: Datatype) -> None:
-    within, result = op.rules.within, op.rules.result
+    within, result = op.rules.accumulate_in, op.rules.result_type
     rounded = datatype.group in Group.FLOATING_POINT | Group.COMPLEX
     for option, wide in (("accumulate_in", within), ("result_type", result)):
         if wide is None:

@@ -162,7 +162,7 @@ class Planes(State):
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
         super().__init__(op, datatype, nranks)
-        self.within = op.rules.within or datatype  # the datatype that is computed in
+        self.within = op.rules.accumulate_in or datatype  # the datatype that is computed in
         self.planes: list[np.ndarray] = []
         self.rank = -1
         self._form_of_n = np.min_scalar_type(-nranks - 1)  # short: all are gone through for each rank
@@ -467,5 +467,5 @@ def either(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | Non
 def combined(op: Op, datatype: Datatype, nranks: int) -> State:
     """Return the state of an op of MPI."""
     rules = op.rules
-    chosen = rules.leaves_out or rules.within is not None or rules.result is not None
+    chosen = rules.leaves_out or rules.accumulate_in is not None or rules.result_type is not None
     return (Chosen if chosen else Combined)(op, datatype, nranks)

@@ -47,8 +47,8 @@ class _Numbers(Planes):
     @cached_property
     def wide(self) -> np.dtype:
         """The form that is computed in."""
-        if self.op.rules.within is not None:
-            return self.op.rules.within.form
+        if self.op.rules.accumulate_in is not None:
+            return self.op.rules.accumulate_in.form
         form = self.datatype.component if self.datatype.group is Group.COMPLEX else self.datatype.form
         return form if form.kind == "f" and form.itemsize > np.dtype("f8").itemsize else np.dtype("f8")
 
