@@ -40,7 +40,7 @@ from mpired.queries.elements import (
     ulps,
     value_text,
 )
-from mpired.queries.pictures import DifferenceMap, answered, check_picture, check_replaces_none, drawing
+from mpired.queries.pictures import DifferenceMap, answered, check_replaces_none, drawing
 from mpired.ranks import check_formats, compare, in_one_order
 from mpired.sources.open import check_unchanged
 
@@ -350,7 +350,6 @@ def _compared(
 def _diff(words: Sequence[str | AtHand], options: Options, context: Context) -> tuple[Difference, bytes | None]:
     """Compare the headers of two files, and their elements if these are alike."""
     tolerance, png = Tolerance(*(options[name] for name in Tolerance._fields)), options["png"]
-    check_picture(png)
     if list(words).count("-") > 1:
         raise UsageError("-", "standard input can be one of the files only; write the other to a file")
     inputs = InputOptions.of(options, context)

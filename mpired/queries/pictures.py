@@ -33,6 +33,11 @@ Query: TypeAlias = Callable[[Context], tuple[_T, bytes | None]]
 def answered(query: Query[_T], inputs: Paths, options: Options, context: Context) -> _T:
     """Answer a query and commit its picture; again if a file changed meanwhile."""
     png, overwrite = options["png"], options["overwrite"]
+    if png is not None:
+        check_are_data([png])
+        if os.path.splitext(png)[1].lower() != ".png":
+            raise UsageError("`png`", f"{png} is not the name of a PNG picture; write NAME.png")
+        drawing()
 
     def commit(found: tuple[_T, bytes | None], context: Context) -> _T:
         answer, picture = found
@@ -45,16 +50,6 @@ def answered(query: Query[_T], inputs: Paths, options: Options, context: Context
         return answer
 
     return repeated(query, commit, inputs, context)
-
-
-def check_picture(png: str | None) -> None:
-    """Raise `UsageError` if a picture of that name cannot be made."""
-    if png is None:
-        return
-    check_are_data([png])
-    if os.path.splitext(png)[1].lower() != ".png":
-        raise UsageError("`png`", f"{png} is not the name of a PNG picture; write NAME.png")
-    drawing()
 
 
 def check_replaces_none(png: str | None, files: Sequence[RankFile], options: Options) -> None:

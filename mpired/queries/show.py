@@ -24,7 +24,7 @@ from mpired.ops.state import Elements
 from mpired.options import Options
 from mpired.queries.elements import numbers
 from mpired.queries.figures import Figures, Plane, Shown, measure
-from mpired.queries.pictures import MOST_CELLS, answered, check_picture, check_replaces_none, drawing
+from mpired.queries.pictures import MOST_CELLS, answered, check_replaces_none, drawing
 from mpired.ranks import check_formats, compare
 from mpired.sources.open import check_unchanged
 from mpired.values import parsed_index
@@ -211,7 +211,6 @@ def _shown(
 def _show(path: str, options: Options, tell: Tell, context: Context) -> tuple[Shown, bytes | None]:
     """Check the request by the header of the file, and read it."""
     png, text = options["png"], options["slice"]
-    check_picture(png)
     inputs = InputOptions.of(options, context)._replace(nullable=True)
     file = open_rank(path, inputs)
     check_formats(inputs, {file.format})
