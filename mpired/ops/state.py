@@ -238,17 +238,15 @@ class Planes(State):
 
     def _step_where(self, valid: np.ndarray, elements: np.ndarray) -> np.ndarray | None:
         """Add some of the elements."""
+        if isinstance(self.nadded, int):
+            self.nadded = np.full(self.count, self.nadded, self._form_of_n)
+        planes, n = self.planes, self.nadded
         (lacking,) = (~valid).nonzero()
         if len(lacking) * _ONE_IN <= self.count:
-            return self._step_but(lacking, elements)
+            return self._step_but(lacking, elements, n)
         (chosen,) = valid.nonzero()
-        planes, n = (
-            self.planes,
-            np.full(self.count, self.nadded, self._form_of_n) if isinstance(self.nadded, int) else self.nadded,
-        )
         n[chosen] += 1
         if not len(chosen):
-            self.nadded = n
             return None
         self.planes, self.nadded = [plane[chosen] for plane in planes], n[chosen]
         some = self.step(elements[chosen])
@@ -262,14 +260,12 @@ class Planes(State):
         overflowed[chosen] = some
         return overflowed
 
-    def _step_but(self, lacking: np.ndarray, elements: np.ndarray) -> np.ndarray | None:
+    def _step_but(self, lacking: np.ndarray, elements: np.ndarray, n: np.ndarray) -> np.ndarray | None:
         """Add all elements but a few, which is quicker than to choose the many: for these the planes are set back."""
         filled = elements.copy()  # the free block may be the state itself
         filled[lacking] = np.zeros((), elements.dtype)
         before = [plane[lacking] for plane in self.planes]
-        self.nadded = (
-            np.full(self.count, self.nadded + 1, self._form_of_n) if isinstance(self.nadded, int) else self.nadded + 1
-        )
+        self.nadded = n + 1
         overflowed = self.step(filled)
         self.nadded[lacking] -= 1
         for plane, old in itertools.zip_longest(self.planes, before):
