@@ -101,9 +101,9 @@ def diff(a: Rank | Several[Rank], b: Rank | Several[Rank], *, context: Context, 
     Returns
     -------
     Difference
-        Whether they are equal; why not, if their counts, shapes, datatypes or columns are not the same; else for each
-        buffer how many elements differ and the largest differences; and the first differences. Of directories and
-        lists `files` has a Difference for each pair. `verdict` is "not known" if an array cannot be read.
+        Whether they are equal; why not, if their counts, shapes or columns are not the same; else for each buffer how
+        many elements differ and the largest differences; and the first differences. Of directories and lists
+        `files` has a Difference for each pair. `verdict` is "not known" if an array cannot be read.
 
     Examples
     --------

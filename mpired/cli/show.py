@@ -27,8 +27,7 @@ from mpired.formats.textual import encoder
 from mpired.options import SHOW, part
 from mpired.queries.elements import in_json
 from mpired.queries.figures import Part, Shown
-from mpired.queries.selection import NULL, ElementTable
-from mpired.queries.show import BINS, headings
+from mpired.queries.show import BINS, NULL, ElementTable, headings
 from mpired.queries.show import show as show_file
 from mpired.report import describe_file
 

@@ -103,7 +103,7 @@ def read_request(
     if is_open or not all(group.alike for group in opened):
         # A result may grow with streams until they end: one, whose elements do not depend on its length.
         is_one = collective.to_root and len(forms) == len(chosen) == 1 and options["split"] is options["index"] is None
-        is_plain = chosen[0].rules.nulls == "error" and chosen[0].rules.within is None
+        is_plain = chosen[0].rules.nulls == "error" and chosen[0].rules.accumulate_in is None
         grows = is_one and is_plain and not any(form is not None and (form.has_arrays or form.place) for form in forms)
         warn_of_units(groups)
         groups = in_one_order(_counted(groups, inputs, may_stay_open=is_open and grows), options["root"])
@@ -171,7 +171,7 @@ def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> Inp
         nullable=chosen[0].rules.nulls != "error",
         named=any(op.user for op in chosen),
         taken=taken,
-        op=chosen[0] if all("within" in op.takes for op in chosen) else None,
+        op=next((op for op in chosen if "accumulate_in" in op.takes), None),
         keep=tuple(options["keep"]),
         # A result in place, or with a part of a rank's file, is made in another order. And a rank that is left out must
         # be known before its elements are combined.
@@ -186,9 +186,10 @@ def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> Inp
 def _widened(groups: _Groups, chosen: Sequence[ops.Op]) -> _Groups:
     """Return ranks of several datatypes with their elements in the widest of these, or in that of `accumulate_in`."""
     wide: list[Datatype] = []
+    takers = [op for op in chosen if "accumulate_in" in op.takes]  # the others take the elements as these have them
     for ranks in zip(*(file.buffers for files in groups for file in files), strict=True):
         types = [each.datatype for each in ranks]
-        (first, widest), *others = ((op, ops.widest(op, types) or types[0]) for op in chosen)
+        (first, widest), *others = ((op, ops.widest(op, types) or types[0]) for op in takers)
         for op, other in others:
             if other != widest:
                 reason = f"makes {widest.label} of the elements for {first}, and {other.label} for {op}"
@@ -234,7 +235,7 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...
 
 def _named_op(op: ops.OpLike, options: Options) -> ops.Op:
     """Return the op that a caller means, without rules; nothing of a user-defined one is loaded yet."""
-    known = ops.predefined(op)
+    known = None if isinstance(op, str) else ops.predefined(op)
     if known is not None:
         return known
     if callable(op):

@@ -236,18 +236,24 @@ def _check_nulls(form: Format, model: Model, receiver: Recipient, request: Reque
 def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, request: Request) -> Result:
     """Let a result replace the file of its rank."""
     file, share, options = receiver.file, receiver.share, request.options
+    form, (op,) = format_named(file.format), request.ops
+    is_local = "in_place" in request.collective.fixed  # an option that the call does not have
+    subject, way_out = (
+        (path, "`mpired reduce` writes a new file") if is_local else ("`in_place`", f"{op} needs an `output`")
+    )
     check_one_file(path)
     if file.source.packed or file.source.inode is None or file.source.name == STANDARD_INPUT:
-        reason = f"the root's rank, {file.source.name}, is a stream or compressed and cannot be replaced"
-        raise UsageError("`in_place`", reason)
+        whose = "" if is_local else f"the root's rank, {file.source.name}, "
+        raise UsageError(subject, f"{whose}is a stream or compressed and cannot be replaced")
     if options["to"] not in (None, file.format):
         raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")
-    (op,) = request.ops
     for buffer in file.buffers:
         if (datatype := op.result(buffer.datatype)) != (own := stored_array(buffer).datatype):
-            reason = f"would put {datatype.label} in the place of {own.label}"
-            raise UsageError("`in_place`", f"{reason}; {op} needs an `output`")
-    form = format_named(file.format)
+            raise UsageError(subject, f"would put {datatype.label} in the place of {own.label}; {way_out}")
+    if is_local and file.left_out:  # the file keeps its other columns
+        kept = form.inspect(file.source, request.inputs._replace(keep=("*",))).kept
+        file = file._replace(kept=kept)
+        receiver = receiver._replace(file=file)
     model = model_of(group_plan, receiver, request)
     _check_nulls(form, model, receiver, request)
     is_plain = model.cells == Cells() and not any(each.nullable for each in model.buffers)

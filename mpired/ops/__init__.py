@@ -1,8 +1,18 @@
 """Ops: predefined by MPI, statistics, user-defined; and the gate before them."""
 
-from mpired.ops.gate import check, check_buffers, wrong_use
 from mpired.ops.op import Op, Rules, Use
-from mpired.ops.policy import PURPOSES, check_rules, null_refused, options_of, widening, widest, with_policies
+from mpired.ops.policy import (
+    PURPOSES,
+    check,
+    check_buffers,
+    check_rules,
+    null_refused,
+    options_of,
+    widening,
+    widest,
+    with_policies,
+    wrong_use,
+)
 from mpired.ops.resolve import (
     OpLike,
     Ops,

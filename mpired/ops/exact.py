@@ -33,51 +33,48 @@ def two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return total, error
 
 
-class Sums:
-    """The sums of one block: arrays of one shape."""
+def forms(form: np.dtype) -> list[np.dtype]:
+    """Return the forms of the planes for sums in a form."""
+    # The sum of elements that are not finite; whether the parts do not hold the exact sum; and the parts.
+    return [form, np.dtype((np.bool_, form.shape)), *[form] * PARTS]
 
-    def __init__(self, planes: list[np.ndarray]) -> None:
-        # The sum of elements that are not finite; whether the parts do not hold the exact sum; and the parts.
-        self.planes = planes
 
-    @staticmethod
-    def forms(form: np.dtype) -> list[np.dtype]:
-        """Return the forms of the planes, for sums in a form."""
-        return [form, np.dtype((np.bool_, form.shape)), *[form] * PARTS]
+def add(planes: list[np.ndarray], numbers: np.ndarray) -> None:
+    """Add a number to each sum."""
+    special, hard, *_ = planes
+    if not (numbers.max(initial=0) <= _LARGEST and numbers.min(initial=0) >= -_LARGEST):  # or there is a NaN
+        usual = np.abs(numbers) <= _LARGEST
+        finite = np.isfinite(numbers)
+        special += np.where(finite, 0, numbers)
+        hard |= finite & ~usual
+        numbers = np.where(usual, numbers, 0)
+    for i in range(len(planes) - PARTS, len(planes)):
+        planes[i], numbers = two_sum(planes[i], numbers)
+        if not numbers.any():
+            return
+    hard |= numbers != 0
 
-    def add(self, numbers: np.ndarray) -> None:
-        """Add a number to each."""
-        special, hard, *_ = self.planes
-        if not (numbers.max(initial=0) <= _LARGEST and numbers.min(initial=0) >= -_LARGEST):  # or there is a NaN
-            usual = np.abs(numbers) <= _LARGEST
-            finite = np.isfinite(numbers)
-            special += np.where(finite, 0, numbers)
-            hard |= finite & ~usual
-            numbers = np.where(usual, numbers, 0)
-        for i in range(len(self.planes) - PARTS, len(self.planes)):
-            self.planes[i], numbers = two_sum(self.planes[i], numbers)
-            if not numbers.any():
-                return
-        hard |= numbers != 0
 
-    def rounded(self, form: np.dtype, exactly: Callable[[np.ndarray], Sequence[Fraction]]) -> np.ndarray:
-        """Return the sums, rounded once to a form; a sum of zero is +0."""
-        # `exactly` gives the exact sums of the elements that a mask chooses, where all is finite.
-        special, hard, *parts = self.planes
-        if any(part.any() for part in parts[2:]):
-            for _ in range(PARTS - 1):
-                parts = _swept(parts)
-            total, (first, second) = parts[0], _remainders(parts[1:])
-            hard = hard | (total + first != total) | (first + second != first)
-        else:
-            total, first = two_sum(parts[0], parts[1])
-            second = parts[2]
-        total = _odd(total, first) if form.itemsize < total.itemsize else _nearest(total, first, second)
-        finite = special == 0
-        hard &= finite
-        if hard.any():
-            total[hard] = [_to_float(each, odd=form.itemsize < total.itemsize) for each in exactly(hard)]
-        return np.where(finite, total + 0.0, special).astype(form)
+def rounded(
+    planes: Sequence[np.ndarray], form: np.dtype, exactly: Callable[[np.ndarray], Sequence[Fraction]]
+) -> np.ndarray:
+    """Return the sums, rounded once to a form; a sum of zero is +0."""
+    # `exactly` gives the exact sums of the elements that a mask chooses, where all is finite.
+    special, hard, *parts = planes
+    if any(part.any() for part in parts[2:]):
+        for _ in range(PARTS - 1):
+            parts = _swept(parts)
+        total, (first, second) = parts[0], _remainders(parts[1:])
+        hard = hard | (total + first != total) | (first + second != first)
+    else:
+        total, first = two_sum(parts[0], parts[1])
+        second = parts[2]
+    total = _odd(total, first) if form.itemsize < total.itemsize else _nearest(total, first, second)
+    finite = special == 0
+    hard &= finite
+    if hard.any():
+        total[hard] = [_to_float(each, odd=form.itemsize < total.itemsize) for each in exactly(hard)]
+    return np.where(finite, total + 0.0, special).astype(form)
 
 
 def _swept(parts: list[np.ndarray]) -> list[np.ndarray]:

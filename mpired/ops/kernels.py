@@ -197,11 +197,6 @@ def no_op(invec: np.ndarray, _inoutvec: np.ndarray, _datatype: Datatype) -> np.n
     return invec
 
 
-def unused(_invec: np.ndarray, _inoutvec: np.ndarray, _datatype: Datatype) -> np.ndarray:
-    """Stand for the kernel of a statistic, which has a state instead."""
-    raise NotImplementedError
-
-
 def canonical_nan(block: np.ndarray, datatype: Datatype) -> np.ndarray:
     """Give every NaN of a finished result the same bits, and return the block."""
     # Which operand's payload survives `nan + nan` depends on the vector width and the position in the array; neither C

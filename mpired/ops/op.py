@@ -35,8 +35,8 @@ class Rules(NamedTuple):
     nan: str = "propagate"
     nulls: str = "error"  # whether a null is an error, is left out, or makes the result null
     missing: float | int | None = None  # the elements with this value are left out; None for none
-    within: Datatype | None = None  # the datatype that is computed in, if it is not that of the elements
-    result: Datatype | None = None  # the datatype of the results, if it is not the usual one
+    accumulate_in: Datatype | None = None  # the datatype that is computed in, if it is not that of the elements
+    result_type: Datatype | None = None  # the datatype of the results, if it is not the usual one
     exact: bool = False  # whether sums are rounded once
     ddof: int = 0  # subtracted from the number of ranks in the divisor of a variance
     weights: tuple[float, ...] = ()  # what each rank's elements are multiplied with in a mean; empty for 1 each
@@ -50,8 +50,8 @@ class Rules(NamedTuple):
             f"at {self.quantile}": self.quantile is not None,
             {"wrap": "overflow expected", "error": "overflow refused"}.get(self.overflow, ""): self.overflow != "warn",
             f"{self.missing} is missing": self.missing is not None,
-            f"computed in {_name(self.within)}": self.within is not None,
-            f"converted to {_name(self.result)}": self.result is not None,
+            f"computed in {_name(self.accumulate_in)}": self.accumulate_in is not None,
+            f"converted to {_name(self.result_type)}": self.result_type is not None,
             {"ignore": "nulls left out", "propagate": "nulls propagate"}.get(self.nulls, ""): self.nulls != "error",
             "rounded once": self.exact,
             f"ddof {self.ddof}": self.ddof > 0,
@@ -88,6 +88,8 @@ class Op(NamedTuple):
     identity: Identity | None  # that of a datatype, if there is one
     # how the op treats NaN, for the summary of a call. None if its datatypes have no NaN, or it is user-defined
     nan: str | None
+    # makes the `State` of a block, for the op, the datatype and the number of ranks
+    state: Callable[[Op, Datatype, int], Any]
     commute: bool = True  # whether the op commutes. The fold keeps the order of the ranks in any case
     uses: Use = ANY_USE  # the families of calls that take the op: reductions, accumulate, fetch
     origin: bool = True  # whether a one-sided call reads its origin
@@ -98,9 +100,7 @@ class Op(NamedTuple):
     # the groups of datatypes on which the op rounds, so that the order of the ranks changes the last bits
     rounds: Group = Group(0)
     exact: Callable[[Any, Any], Any] | None = None  # the op on Python numbers, for ops that can overflow
-    # makes the `State` of a block, for the op, the datatype and the number of ranks; None for the combined elements
-    state: Callable[[Op, Datatype, int], Any] | None = None
-    # the same where sums are rounded once, if that is another state
+    # makes the state where sums are rounded once, if that is another one
     exact_state: Callable[[Op, Datatype, int], Any] | None = None
     # returns results of two or more ranks with defined bits, perhaps in place
     lower: Callable[[np.ndarray, Datatype], np.ndarray] = kernels.canonical_nan
@@ -117,7 +117,7 @@ class Op(NamedTuple):
 
     def result(self, datatype: Datatype) -> Datatype:
         """Return the datatype of the results for a datatype of the elements."""
-        return self.rules.result or self.gives(datatype)
+        return self.rules.result_type or self.gives(datatype)
 
     @property
     def is_function(self) -> bool:

@@ -156,12 +156,11 @@ def steps(op: Op, datatype: Datatype) -> Steps:
 
 def _wider(op: Op, datatype: Datatype) -> str:
     """Return how the op can compute in a wider datatype, for a message; "" if it cannot."""
-    if op.rules.window or "within" not in op.takes or datatype.group in Group.PAIR | Group.COMPLEX:
+    if op.rules.window or "accumulate_in" not in op.takes or datatype.group in Group.PAIR | Group.COMPLEX:
         return ""
     is_long, is_real = datatype.itemsize >= 8, datatype.form.kind == "f"  # noqa: PLR2004 - bytes
     wide = ("longdouble" if is_long else "double") if is_real else "double" if is_long else "int64_t"
-    chosen = {"accumulate_in": op.rules.within, "result_type": op.rules.result}
-    names = [f"`{name}='{wide}'`" for name, wider in chosen.items() if wider is None]
+    names = [f"`{name}='{wide}'`" for name in ("accumulate_in", "result_type") if getattr(op.rules, name) is None]
     return f"compute with {' and '.join(names)}; " if names and datatype.itemsize < 16 else ""  # noqa: PLR2004
 
 

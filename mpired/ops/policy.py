@@ -1,21 +1,26 @@
-"""Options of values: they become the rules of an op, or are refused with a reason."""
+"""The gate that every request passes: which op is for which calls, datatypes and options of values.
+
+MPI-4.1, 6.9.2, 12.3.4. The options become the rules of an op, or are refused with a reason.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from mpired.datatypes import Datatype, Group, from_dtype
 from mpired.errors import OpError, UsageError, number
-from mpired.ops.op import Op, ruled
+from mpired.ops.op import Op, Use, ruled
+from mpired.ops.table import COMPARE_AND_SWAP, ORDERED, STATISTICS, names_of, ops_for
+from mpired.values import listed
 
 
 def options_of(op: Op) -> list[str]:
     """Return the keywords of the options that have a meaning for an op, besides those that all have."""
-    return [name for name in PURPOSES if _TAKES.get(name, name) in op.takes]
+    return [name for name in PURPOSES if name in op.takes]
 
 
 PURPOSES = {
@@ -26,7 +31,6 @@ PURPOSES = {
     "weights": "is for weighted means",
 }
 """The purposes of options that only some ops take."""
-_TAKES = {"accumulate_in": "within", "result_type": "result"}
 _DEFAULTS: Mapping[str, Any] = {"nan": "propagate", "nulls": "error", "ddof": 0, "exact": False}
 
 
@@ -40,7 +44,7 @@ def with_policies(op: Op, options: Mapping[str, Any], *, window: bool = False) -
     if op.user:
         raise UsageError(f"`{next(iter(chosen))}`", f"is for predefined ops; {op} is user-defined")
     for name, purpose in PURPOSES.items():
-        if name in chosen and _TAKES.get(name, name) not in op.takes:
+        if name in chosen and name not in op.takes:
             raise UsageError(f"`{name}`", f"{purpose}, and the op is {op}; leave it out")
     if "exact" in chosen and "weights" in chosen:
         raise UsageError("`exact`", "is not for weighted means, whose terms are rounded; leave it or `weights` out")
@@ -48,9 +52,8 @@ def with_policies(op: Op, options: Mapping[str, Any], *, window: bool = False) -
         raise UsageError("`exact`", "rounds once whatever the datatype; leave `accumulate_in` out")
     if chosen.get("nan") == "mpi" and op.mpi_kernel is None:
         raise UsageError("`nan='mpi'`", f"is for ops of MPI that see NaNs, and the op is {op}; leave it out")
-    chosen |= {name: real_type(chosen[name]) for name in _TAKES if name in chosen}
-    rules = {_TAKES.get(name, name): value for name, value in chosen.items() if name in _OPTIONS}
-    return ruled(op, op.rules._replace(window=window, **rules))
+    chosen |= {name: real_type(chosen[name]) for name in ("accumulate_in", "result_type") if name in chosen}
+    return ruled(op, op.rules._replace(window=window, **chosen))
 
 
 _OPTIONS = ("overflow", "nan", "nulls", "missing", *PURPOSES)
@@ -69,7 +72,7 @@ def real_type(name: str, option: str = "result_type") -> Datatype:
 
 def widest(op: Op, datatypes: Sequence[Datatype], within: Datatype | None = None) -> Datatype | None:
     """Return the datatype that ranks of several become without loss for `accumulate_in`; None if there is none."""
-    within = within or op.rules.within
+    within = within or op.rules.accumulate_in
     if len({*datatypes}) == 1 and datatypes[0].group in op.groups:
         return datatypes[0]
     if within is None or not all(each.is_bool or each.group in _REAL for each in datatypes):
@@ -101,7 +104,7 @@ def holds(wide: Datatype, datatype: Datatype) -> bool:
 
 def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> str:
     """Return the option that lets an op combine buffers of several datatypes each, for a way out; "" if none does."""
-    for name in ("int64_t", "uint64_t", "double", "longdouble") if "within" in op.takes else ():
+    for name in ("int64_t", "uint64_t", "double", "longdouble") if "accumulate_in" in op.takes else ():
         within = real_type(name)
         wide = [widest(op, datatypes, within) for datatypes in buffers]
         is_real = within.form.kind == "f"
@@ -124,7 +127,7 @@ def check_rules(op: Op, datatypes: Sequence[Datatype], nranks: int) -> None:
             _check_missing(op, datatype, rules.missing)
         if rules.exact:
             _check_exact(op, datatype)
-        if rules.within is not None or rules.result is not None:
+        if rules.accumulate_in is not None or rules.result_type is not None:
             _check_wide(op, datatype)
 
 
@@ -141,7 +144,7 @@ def _check_missing(op: Op, datatype: Datatype, missing: float) -> None:
     if not _holds(form, missing):
         reason = f"{missing} is not a value of {datatype.label}, so that no element is equal to it"
         raise UsageError("`missing`", reason)
-    result = op.rules.result
+    result = op.rules.result_type
     if result is not None and not _holds(result.form, missing):
         reason = f"{missing} is not a value of {result.label}, the type of the result; take another `result_type`"
         raise UsageError("`missing`", reason)
@@ -162,7 +165,7 @@ def _check_exact(op: Op, datatype: Datatype) -> None:
 
 
 def _check_wide(op: Op, datatype: Datatype) -> None:
-    within, result = op.rules.within, op.rules.result
+    within, result = op.rules.accumulate_in, op.rules.result_type
     rounded = datatype.group in Group.FLOATING_POINT | Group.COMPLEX
     for option, wide in (("accumulate_in", within), ("result_type", result)):
         if wide is None:
@@ -172,3 +175,69 @@ def _check_wide(op: Op, datatype: Datatype) -> None:
         if (rounded or op.gives(datatype).form.kind == "f") and wide.form.kind != "f":
             reason = f"{wide.label} would round {op} of {datatype.label} to integers; use double"
             raise UsageError(f"`{option}`", reason)
+
+
+def check_buffers(
+    op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use, *, pairing: str = "", keeps: bool = False
+) -> None:
+    """Let a legal request pass on buffers, which have names if they are columns; the one gate of files."""
+    taken: list[str] = []
+    others: list[str] = []
+    refused: list[OpError] = []
+    for name, datatype in buffers:
+        try:
+            check(op, datatype, use, f"{name!r}, " if name else "", pairing=pairing)
+            taken.append(name)
+        except OpError as error:
+            refused.append(error)
+            others.append(name)
+    if refused:
+        way_out = f"; choose with `columns='{listed(taken)}'`" if taken else ""
+        way_out += f", and carry the others with `keep='{listed(others)}'`" if way_out and keeps else ""
+        raise OpError(refused[0].subject, f"{refused[0].reason}{way_out}")
+
+
+def check(op: Op, datatype: Datatype, use: Use, where: str = "", *, pairing: str = "") -> None:
+    """Let a legal request pass; the one gate, before anything is opened for writing."""
+    # `where` is put before the datatype in a message; `pairing` is the option that makes pairs of plain
+    # values, if any.
+    if use not in op.uses:
+        raise wrong_use(op, use)
+    if op.datatypes and str(datatype) not in op.datatypes:
+        raise OpError(str(op), f"is not defined for {where}{datatype.label}; it takes {', '.join(op.datatypes)}")
+    if datatype.group not in op.groups:
+        rows = [*ops_for(use), *(STATISTICS if use is Use.REDUCE else ())]
+        others = [row for row in rows if datatype.group in row.groups]
+        hint = f"{datatype.label} takes {names_of(others)}" if others else f"{datatype.label} takes no predefined op"
+        if datatype.is_bool and use is Use.REDUCE and (way_out := widening(op, [[datatype]])):
+            hint = f"take true as 1 with {way_out}; {hint}"
+        if op.name == COMPARE_AND_SWAP.name:
+            hint = f"`mpired fetch-and-op` takes {datatype.label}"
+        if datatype.group is Group.DERIVED:
+            takes, way_out = "takes user-defined ops only (MPI-4.1, 6.9.2)", "`op='FILE.py:FUNCTION'`, or "
+            if use is not Use.REDUCE:
+                takes, way_out = "no one-sided call takes it (MPI-4.1, 12.3.4)", ""
+            hint = f"{datatype} is derived, and {takes}; use {way_out}numbers out of it by `mpired pack`"
+        if op.groups == Group.PAIR:
+            ways = [pairing] if pairing and datatype.group in ORDERED else []
+            if where or not ways:
+                ways.append(_to_pairs(datatype, use, is_column=bool(where)))
+            hint = "; ".join([*ways, hint])
+        what = f"{where}{datatype.label}, {datatype.group.title}"
+        raise OpError(str(op), f"is not defined for {what}; it takes {op.groups.title}; {hint}")
+
+
+def _to_pairs(datatype: Datatype, use: Use, *, is_column: bool) -> str:
+    """Return how an op on pairs gets some."""
+    if is_column:
+        way_out = "structures of a value and an index are pairs"
+        return f"{way_out}, and `pair='VALUE,INDEX'` makes them of two columns" if use is Use.REDUCE else way_out
+    code = datatype.form.str[1:] if datatype.group in ORDERED else "f8"
+    return f"an array with the dtype [('value', '{code}'), ('index', 'i8')] holds pairs"
+
+
+def wrong_use(op: Op, use: Use) -> OpError:
+    """Return the error for an op that is not for this family of calls."""
+    names = {Use.REDUCE: "reductions", Use.ACCUMULATE: "accumulate", Use.FETCH: "fetch"}
+    calls = " and ".join(name for each, name in names.items() if each in op.uses)
+    return OpError(str(op), f"is for {calls} only (MPI-4.1, 12.3.4); use one of {names_of(ops_for(use))}")

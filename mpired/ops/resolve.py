@@ -20,7 +20,6 @@ from mpired.ops.op import Op, Use
 
 if TYPE_CHECKING:  # few ops are user-defined
     from mpired.ops import contract
-    from mpired.ops.clibrary import LibraryKernel
 
 _FILE = r".*(\.py|\.so(\.\d+)*)|.*/.*"
 _IN_LIBRARY = r"(?P<path>.*\.so(?:\.\d+)*):(?P<symbol>[^:]+)(?P<variant>:[^:]*)?"
@@ -80,7 +79,7 @@ def with_properties(op: Op, properties: contract.Properties, *, commute: bool | 
 
 def resolve(text: str, timeout: float | None = None, use: Use = Use.REDUCE) -> Op:
     """Return the op that a text names; nothing of the user's is loaded yet."""
-    if op := predefined(text):
+    if op := _SYNONYMS.get(text):
         return op
     if ":" in text and not table.with_parameter(text):
         return _at_place(text, timeout)
@@ -102,10 +101,17 @@ def resolve(text: str, timeout: float | None = None, use: Use = Use.REDUCE) -> O
 
 
 def _at_place(text: str, timeout: float | None) -> Op:
-    library = re.fullmatch(_IN_LIBRARY, text, re.DOTALL)
-    if library is not None:
-        kernel = _in_library(text, *library.groups(default=""), timeout=timeout)
-        return table.user_op(text, kernel, isolated=True)
+    """Return the op at a place: in a library, a Python file or a module."""
+    if library := re.fullmatch(_IN_LIBRARY, text, re.DOTALL):
+        path, symbol, variant = library.groups(default="")
+        if variant not in {"", ":count"}:
+            raise UserOpError(text, f"has {variant!r} behind the symbol, where only :count can be")
+        if "/" not in path:
+            raise UserOpError(text, f"a library needs a path; write ./{text}")
+        check_file(path, text)
+        from mpired.ops.clibrary import LibraryKernel  # noqa: PLC0415 - only for a library
+
+        return table.user_op(text, LibraryKernel(path, symbol, variant.removeprefix(":"), timeout), isolated=True)
     home, _, name = text.rpartition(":")
     if not home or not name:
         raise UserOpError(text, "names no function; write FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION")
@@ -120,17 +126,6 @@ def _at_place(text: str, timeout: float | None) -> Op:
     elif os.path.isfile(f"{home}.py") and importlib.util.find_spec(home) is None:
         raise UserOpError(text, f"there is no module {home}; for the file write {home}.py:{name}")
     return table.user_op(text, user.PythonKernel(text, timeout), isolated=True)
-
-
-def _in_library(text: str, path: str, symbol: str, variant: str, *, timeout: float | None) -> LibraryKernel:
-    if variant not in {"", ":count"}:
-        raise UserOpError(text, f"has {variant!r} behind the symbol, where only :count can be")
-    if "/" not in path:
-        raise UserOpError(text, f"a library needs a path; write ./{text}")
-    check_file(path, text)
-    from mpired.ops.clibrary import LibraryKernel  # noqa: PLC0415 - only for a library
-
-    return LibraryKernel(path, symbol, variant.removeprefix(":"), timeout)
 
 
 def file_of(text: str) -> str | None:

@@ -162,7 +162,7 @@ class Planes(State):
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
         super().__init__(op, datatype, nranks)
-        self.within = op.rules.within or datatype  # the datatype that is computed in
+        self.within = op.rules.accumulate_in or datatype  # the datatype that is computed in
         self.planes: list[np.ndarray] = []
         self.rank = -1
         self._form_of_n = np.min_scalar_type(-nranks - 1)  # short: all are gone through for each rank
@@ -238,17 +238,15 @@ class Planes(State):
 
     def _step_where(self, valid: np.ndarray, elements: np.ndarray) -> np.ndarray | None:
         """Add some of the elements."""
+        if isinstance(self.nadded, int):
+            self.nadded = np.full(self.count, self.nadded, self._form_of_n)
+        planes, n = self.planes, self.nadded
         (lacking,) = (~valid).nonzero()
         if len(lacking) * _ONE_IN <= self.count:
-            return self._step_but(lacking, elements)
+            return self._step_but(lacking, elements, n)
         (chosen,) = valid.nonzero()
-        planes, n = (
-            self.planes,
-            np.full(self.count, self.nadded, self._form_of_n) if isinstance(self.nadded, int) else self.nadded,
-        )
         n[chosen] += 1
         if not len(chosen):
-            self.nadded = n
             return None
         self.planes, self.nadded = [plane[chosen] for plane in planes], n[chosen]
         some = self.step(elements[chosen])
@@ -262,14 +260,12 @@ class Planes(State):
         overflowed[chosen] = some
         return overflowed
 
-    def _step_but(self, lacking: np.ndarray, elements: np.ndarray) -> np.ndarray | None:
+    def _step_but(self, lacking: np.ndarray, elements: np.ndarray, n: np.ndarray) -> np.ndarray | None:
         """Add all elements but a few, which is quicker than to choose the many: for these the planes are set back."""
         filled = elements.copy()  # the free block may be the state itself
         filled[lacking] = np.zeros((), elements.dtype)
         before = [plane[lacking] for plane in self.planes]
-        self.nadded = (
-            np.full(self.count, self.nadded + 1, self._form_of_n) if isinstance(self.nadded, int) else self.nadded + 1
-        )
+        self.nadded = n + 1
         overflowed = self.step(filled)
         self.nadded[lacking] -= 1
         for plane, old in itertools.zip_longest(self.planes, before):
@@ -386,7 +382,7 @@ def may_be_null(op: Op, datatype: Datatype, lacking: Sequence[bool]) -> bool:
         return True
     floating = numbers_of(np.empty(0, datatype.form), datatype).dtype.kind == "f"
     left_out = rules.missing is not None or (rules.nan == "ignore" and floating)
-    return (left_out or all(lacking)) and not state_of(op, datatype, len(lacking)).of_none
+    return (left_out or all(lacking)) and not op.state(op, datatype, len(lacking)).of_none
 
 
 def stands_for_null(op: Op, datatype: Datatype) -> bool:
@@ -466,10 +462,12 @@ def either(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | Non
 
 def state_of(op: Op, datatype: Datatype, nranks: int) -> State:
     """Return the state of a block."""
-    rules = op.rules
-    make = (op.exact_state if rules.exact else None) or op.state
-    if make is None:
-        chosen = rules.leaves_out or rules.within is not None or rules.result is not None
-        make = Chosen if chosen else Combined
-    state: State = make(op, datatype, nranks)
+    state: State = ((op.exact_state if op.rules.exact else None) or op.state)(op, datatype, nranks)
     return state
+
+
+def combined(op: Op, datatype: Datatype, nranks: int) -> State:
+    """Return the state of an op of MPI."""
+    rules = op.rules
+    chosen = rules.leaves_out or rules.accumulate_in is not None or rules.result_type is not None
+    return (Chosen if chosen else Combined)(op, datatype, nranks)

@@ -15,7 +15,7 @@ import numpy as np
 
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.dtypes import get
-from mpired.ops.exact import Sums
+from mpired.ops import exact
 from mpired.ops.state import Planes, Reread, State, converted, either, numbers_of, valid_of
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class _Numbers(Planes):
     @cached_property
     def wide(self) -> np.dtype:
         """The form that is computed in."""
-        if self.op.rules.within is not None:
-            return self.op.rules.within.form
+        if self.op.rules.accumulate_in is not None:
+            return self.op.rules.accumulate_in.form
         form = self.datatype.component if self.datatype.group is Group.COMPLEX else self.datatype.form
         return form if form.kind == "f" and form.itemsize > np.dtype("f8").itemsize else np.dtype("f8")
 
@@ -90,7 +90,7 @@ class Sum(_Numbers):
 
     def forms(self) -> list[np.dtype]:
         """Return the sum, or what an exact one consists of."""
-        return Sums.forms(self.lanes) if self.op.rules.exact else [self.lanes]
+        return exact.forms(self.lanes) if self.op.rules.exact else [self.lanes]
 
     def terms(self, elements: np.ndarray, rank: int) -> list[np.ndarray]:
         """Return what a rank adds: wide numbers whose sum is the term, one unless it has more digits."""
@@ -104,7 +104,7 @@ class Sum(_Numbers):
         """Add the terms."""
         for term in self.terms(elements, self.rank):
             if self.op.rules.exact:
-                Sums(self.planes).add(term)
+                exact.add(self.planes, term)
             elif isinstance(self.nadded, int) and self.nadded == 1:
                 self.planes[0][...] = term  # not added to 0, which has a sign
             elif isinstance(self.nadded, int):
@@ -114,7 +114,9 @@ class Sum(_Numbers):
 
     def total(self, form: np.dtype | None = None) -> np.ndarray:
         """Return the sum, in a form if it is rounded once."""
-        return Sums(self.planes).rounded(form or self.wide, self._exactly) if self.op.rules.exact else self.planes[0]
+        if not self.op.rules.exact:
+            return self.planes[0]
+        return exact.rounded(self.planes, form or self.wide, self._exactly)
 
     def _exactly(self, chosen: np.ndarray) -> list[Fraction]:
         """Return the exact sums of the terms of some elements."""
@@ -412,10 +414,10 @@ def _zeroed(numbers: np.ndarray, valid: np.ndarray | None) -> np.ndarray:
 
 def _exact_sum(rows: list[np.ndarray]) -> np.ndarray:
     """Return the sum of arrays, rounded once."""
-    forms = Sums.forms(np.dtype((rows[0].dtype, rows[0].shape[1:])))
-    sums = Sums([np.zeros(len(rows[0]), form) for form in forms])
+    forms = exact.forms(np.dtype((rows[0].dtype, rows[0].shape[1:])))
+    sums = [np.zeros(len(rows[0]), form) for form in forms]
     for row in rows:
-        sums.add(row)
+        exact.add(sums, row)
 
     def exactly(chosen: np.ndarray) -> list[Fraction]:
         from fractions import Fraction  # noqa: PLC0415 - only where a sum is rounded once
@@ -424,4 +426,4 @@ def _exact_sum(rows: list[np.ndarray]) -> np.ndarray:
             sum(map(Fraction, each), Fraction(0)) for each in zip(*(row[chosen].tolist() for row in rows), strict=True)
         ]
 
-    return sums.rounded(rows[0].dtype, exactly)
+    return exact.rounded(sums, rows[0].dtype, exactly)

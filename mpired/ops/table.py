@@ -18,7 +18,7 @@ from mpired.ops.identity import Identity
 from mpired.ops.kernels import Kernel
 from mpired.ops.native import twinned
 from mpired.ops.op import ANY_USE, Op, Rules, Use, ruled
-from mpired.ops.state import State
+from mpired.ops.state import State, combined
 from mpired.values import NUMBER
 
 _INTEGER = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE
@@ -33,8 +33,8 @@ _ROUNDED = Group.FLOATING_POINT | Group.COMPLEX
 _PLUS, _TIMES = operator.add, operator.mul
 _RMA = Use.ACCUMULATE | Use.FETCH
 _PROPAGATES, _COPIED, _COUNTED = "propagates", "is copied", "is counted"
-_WITHIN = frozenset({"within"})
-_WIDER = _WITHIN | {"result"}
+_WITHIN = frozenset({"accumulate_in"})
+_WIDER = _WITHIN | {"result_type"}
 _SUMS = _WIDER | {"exact"}
 _SPREAD = _SUMS | {"ddof"}
 
@@ -42,12 +42,12 @@ _SPREAD = _SUMS | {"ddof"}
 def _op(name: str, kernel: Kernel, groups: Group, doc: str, identity: Identity | None, **rest: Any) -> Op:
     """Return the row of an op of MPI."""
     nan = _PROPAGATES if groups & (_ROUNDED | Group.PAIR) else None
-    return Op(name, kernel, groups, doc, "6.9.2", identity, nan)._replace(**rest)
+    return Op(name, kernel, groups, doc, "6.9.2", identity, nan, combined)._replace(**rest)
 
 
 def _statistic(name: str, groups: Group, doc: str, state: Callable[[Op, Datatype, int], State], **rest: Any) -> Op:
-    """Return the row of a statistic, which collectives alone take."""
-    row = Op(name, kernels.unused, groups, doc, "", None, _PROPAGATES, commute=False, uses=Use.REDUCE, state=state)
+    """Return the row of a statistic, which collectives alone take; its state combines in the place of a kernel."""
+    row = Op(name, kernels.no_op, groups, doc, "", None, _PROPAGATES, state, commute=False, uses=Use.REDUCE)
     return row._replace(**rest)
 
 
@@ -136,7 +136,7 @@ copyreg.pickle(Op, _reduced)
 
 def user_op(name: str, kernel: Kernel, *, isolated: bool) -> Op:
     """Return the row of a user-defined op: any datatype of MPI, but for reductions only (MPI-4.1, 12.3.4)."""
-    row = Op(name, kernel, ~(TIMES | Group.VALUE), "", "6.9.5", None, None, commute=False, uses=Use.REDUCE)
+    row = Op(name, kernel, ~(TIMES | Group.VALUE), "", "6.9.5", None, None, combined, commute=False, uses=Use.REDUCE)
     return row._replace(user=True, isolated=isolated, rounds=row.groups, lower=kernels.as_it_is)
 
 
@@ -149,34 +149,27 @@ def get(name: str, use: Use = ANY_USE) -> Op:
     """Return the predefined op of that name, in any case, with or without `MPI_`."""
     text, _, parameter = name.partition(":")
     op = _BY_NAME.get(canonical(text))
-    if op is not None and not op.section and canonical(text) != text.upper():  # MPI has no statistics
-        op = None
-    if op is not None and (parameter or op.name == "QUANTILE"):
-        return _with_quantile(op, name, parameter)
-    if op is None:
+    if op is None or (not op.section and canonical(text) != text.upper()):  # MPI has no statistics
         ops = [*ops_for(use), *(STATISTICS if Use.REDUCE in use else ())]
         close = difflib.get_close_matches(canonical(name), [row.name for row in ops], n=2)
         hint = f"did you mean {' or '.join(close).lower()}?" if close else f"the ops are {names_of(ops)}"
         raise UnknownOpError(shortened(name) or "''", f"is not an MPI op; {hint}")
-    return op
+    if not parameter and op.name != "QUANTILE":
+        return op
+    if op.name != "QUANTILE":
+        raise UnknownOpError(shortened(name), f"has something behind the colon, and {op} takes nothing; leave it out")
+    try:
+        quantile = float(NUMBER.parse(parameter))
+    except ValueError:
+        quantile = -1
+    if not 0 <= quantile <= 1:
+        raise UnknownOpError(shortened(name), "takes a number between 0 and 1, such as quantile:0.9")
+    return op._replace(rules=Rules(quantile=quantile))
 
 
 def with_parameter(text: str) -> bool:
     """Return whether a text is an op with a parameter, such as quantile:0.9."""
     return canonical(text.partition(":")[0]) in _BY_NAME
-
-
-def _with_quantile(op: Op, name: str, text: str) -> Op:
-    """Return the quantile that a text means."""
-    try:
-        quantile = float(NUMBER.parse(text))
-    except ValueError:
-        quantile = -1
-    if op.name != "QUANTILE":
-        raise UnknownOpError(shortened(name), f"has something behind the colon, and {op} takes nothing; leave it out")
-    if not 0 <= quantile <= 1:
-        raise UnknownOpError(shortened(name), "takes a number between 0 and 1, such as quantile:0.9")
-    return op._replace(rules=Rules(quantile=quantile))
 
 
 def neutral(op: Op, datatype: Datatype) -> np.ndarray:

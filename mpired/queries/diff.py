@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -18,28 +18,30 @@ import numpy as np
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import run_segments
 from mpired.context import Context
-from mpired.datatypes import Datatype, Group, beside, value_type
+from mpired.datatypes import Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError, escaped, number
 from mpired.formats import Array, AtHand, InputOptions, RankFile, open_rank
-from mpired.formats.array import blocks
+from mpired.formats.array import REGISTERED, blocks
 from mpired.formats.memory import paths
 from mpired.ops.table import NO_OP
 from mpired.options import Options
 from mpired.progress import PERIOD
-from mpired.queries.elements import index_of, place_text
-from mpired.queries.measures import (
+from mpired.queries.elements import (
     ComponentPair,
     Tolerance,
     bits,
     common_type,
     differing,
     distance,
+    index_of,
     parts,
+    place_text,
+    plain,
     ulps,
     value_text,
 )
-from mpired.queries.pictures import DifferenceMap, answered, check_picture, check_replaces_none, drawing
+from mpired.queries.pictures import DifferenceMap, answered, check_replaces_none, drawing
 from mpired.ranks import check_formats, compare, in_one_order
 from mpired.sources.open import check_unchanged
 
@@ -117,40 +119,35 @@ class Difference:
         return "\n".join(self.lines())
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines that `mpired diff` prints, the verdict first."""
+        """Yield the lines that `mpired diff` prints: of two files the verdict first, of several the counts last."""
         if self.noun == "file":
-            yield from self._lines_of_files()
+            yield from (f"{escaped(each.name)}: {next(each.lines())}" for each in self.files if not each.equal)
+            only = [(name, self.a) for name in self.only_in_a] + [(name, self.b) for name in self.only_in_b]
+            yield from (f"{escaped(name)}: only in {escaped(where)}" for name, where in only)
+            verdicts = Counter(each.verdict for each in self.files)
+            verdicts["in one alone"] = len(only)
+            counts = (f"{verdicts[each]} {each}" for each in _VERDICTS if verdicts[each] or each == _VERDICTS[0])
+            yield f"{number(verdicts.total(), 'file')}: {', '.join(counts)}"
             return
         if self.reason or self.obstacle:
             yield f"{self.verdict}: {escaped(self.reason or self.obstacle)}"
             return
-        verdict = self.verdict
         if len(self.buffers) == 1:
-            yield f"{verdict}: {_figures(self.buffers[0])}"
+            yield f"{self.verdict}: {_figures(self.buffers[0])}"
         else:
             wrong = sum(each.differing > 0 for each in self.buffers)
             rows = f", {self.buffers[0].count} rows" if self.noun == "column" and self.buffers else ""
-            yield f"{verdict}: {f'{wrong} of ' if wrong else ''}{len(self.buffers)} {self.noun}s{rows}"
+            yield f"{self.verdict}: {f'{wrong} of ' if wrong else ''}{len(self.buffers)} {self.noun}s{rows}"
             yield from (f"  {escaped(each.name)}: {_figures(each)}" for each in self.buffers)
         for example in self.examples:
             place = escaped(place_text(example.column, example.index, example.field))
             amounts = [(example.difference, "difference {}"), (example.ulp, "{} ulp")]
             apart = "".join(f", {words.format(amount)}" for amount, words in amounts if amount is not None)
             yield f"  {place}: {value_text(example.a)} {value_text(example.b)}{apart}"
-        more = sum(each.differing for each in self.buffers) - len({(each.column, each.index) for each in self.examples})
+        shown = len({(each.column, each.index) for each in self.examples})
+        more = sum(each.differing for each in self.buffers if not each.reason) - shown
         if self.examples and more:
             yield f"  and {number(more, 'more element')}"
-
-    def _lines_of_files(self) -> Iterator[str]:
-        for each in self.files:
-            if not each.equal:
-                yield f"{escaped(each.name)}: {next(each.lines())}"
-        only = [(name, self.a) for name in self.only_in_a] + [(name, self.b) for name in self.only_in_b]
-        yield from (f"{escaped(name)}: only in {escaped(where)}" for name, where in only)
-        verdicts = Counter(each.verdict for each in self.files)
-        verdicts["in one alone"] = len(only)
-        counts = (f"{verdicts[each]} {each}" for each in _VERDICTS if verdicts[each] or each == _VERDICTS[0])
-        yield f"{number(verdicts.total(), 'file')}: {', '.join(counts)}"
 
 
 _VERDICTS = ("the same", "different", "in one alone", "not known")
@@ -187,12 +184,6 @@ class _Found(NamedTuple):
     unread: str = ""  # why the elements of one of the files cannot be read
 
 
-def _larger(one: _Largest, other: _Largest) -> _Largest:
-    """Return the larger difference; of equal ones the first."""
-    found = [each for each in (one, other) if each is not None]
-    return min(found, key=lambda each: (-each[1].amount, each[0]), default=None)
-
-
 class _ArrayPair(NamedTuple):
     """Two arrays that are compared."""
 
@@ -209,9 +200,13 @@ class _ArrayPair(NamedTuple):
         """The name of the arrays; "" if they have none."""
         return self.arrays[0].name or self.arrays[1].name
 
-    def example(self, element: int, field: str, *found: Any) -> Example:
-        """Return an example of an element."""
-        return Example(self.name, index_of(self.shaped, element), field, *found)
+    def described(self, found: _Found) -> Compared:
+        """Describe the comparison."""
+        datatypes = dict.fromkeys(array.datatype for array in self.arrays)
+        label, dtypes = " beside ".join(map(str, datatypes)), filter(None, map(dtype_name, datatypes))
+        difference, ulp = (each and each[1] for each in found.largest)
+        figures = self.arrays[0].count, found.differing, difference, ulp
+        return Compared(self.name, label, " beside ".join(dtypes) or None, *figures, *found.missing, found.unread)
 
 
 @dataclass(frozen=True)
@@ -226,11 +221,24 @@ class _Comparison:
 
     def __call__(self, segment: Segment) -> Iterator[_Found]:
         """Compare the elements of a segment in blocks, and yield the differences of its pieces."""
+        pair, step, start = self.pairs[segment.buffer], self.plan.block_counts[segment.buffer], segment.start
+        step = min(step, _MOST_OBJECTS) if pair.datatype.group is Group.VALUE else step
+        close = max(1, _CLOSE_BYTES // pair.datatype.itemsize)
         found = none = _Found(segment.buffer)
         due = time.monotonic() + PERIOD
         try:
-            for some in self._blocks(segment):
-                found = self.merged(found, some)
+            for read in zip(*(blocks(array, step, start, segment.stop) for array in pair.arrays), strict=True):
+                (a, b), masks = zip(*read, strict=True)
+                valid = None
+                if any(mask is not None for mask in masks):
+                    valid = [np.ones(len(a), np.bool_) if mask is None else mask for mask in masks]
+                for at in range(0, len(a), close) if valid is not None or self._may_differ(pair, a, b) else ():
+                    piece = slice(at, at + close)
+                    some = a[piece], b[piece]
+                    part = self._closer(pair, start + at, some, valid and [mask[piece] for mask in valid])
+                    found = self.merged(found, part)
+                found = found._replace(nbytes=found.nbytes + a.nbytes + b.nbytes)
+                start += len(a)
                 if (now := time.monotonic()) >= due:
                     yield found
                     found, due = none, now + PERIOD
@@ -238,44 +246,29 @@ class _Comparison:
             found = none._replace(unread=str(error))
         yield found
 
-    def _blocks(self, segment: Segment) -> Iterator[_Found]:
-        """Compare the elements of a segment, and yield the bytes and the differences of each block."""
-        pair, step, start = self.pairs[segment.buffer], self.plan.block_counts[segment.buffer], segment.start
-        one, other = (array.datatype for array in pair.arrays)
-        step = min(step, _MOST_OBJECTS) if one.group is Group.VALUE else step
-        close = max(1, _CLOSE_BYTES // pair.datatype.itemsize)
-        for read in zip(*(blocks(array, step, start, segment.stop) for array in pair.arrays), strict=True):
-            (a, b), masks = zip(*read, strict=True)
-            yield _Found(nbytes=a.nbytes + b.nbytes)
-            is_whole = all(mask is None for mask in masks)
-            if is_whole and one == other and not a.dtype.hasobject and not self._may_differ(a, b, one):
-                start += len(a)
-                continue
-            valid = None if is_whole else [np.ones(len(a), np.bool_) if mask is None else mask for mask in masks]
-            for at in range(0, len(a), close):
-                piece = slice(at, at + close)
-                some = a[piece], b[piece]
-                yield self._closer(pair, start + at, some, valid and [mask[piece] for mask in valid])
-            start += len(a)
-
-    def _may_differ(self, a: np.ndarray, b: np.ndarray, datatype: Datatype) -> bool:
+    def _may_differ(self, pair: _ArrayPair, a: np.ndarray, b: np.ndarray) -> bool:
         """Return whether blocks may differ: by their bits, or by a NaN, which equals no other by its value."""
-        if (bits(a) != bits(b)).any():
+        one, other = (array.datatype for array in pair.arrays)
+        if one != other or a.dtype.hasobject or (bits(a) != bits(b)).any():
             return True
         if self.tolerance.is_bitwise or self.tolerance.nan_equal:
             return False
-        numbers = (part.a for part in parts(a, a, datatype) if not part.is_exact)
+        numbers = (part.a for part in parts(a, a, one) if not part.is_exact)
         return any(np.isnan(each).any() for each in numbers if each.dtype.kind in "fc")
 
     def merged(self, one: _Found, other: _Found) -> _Found:
         """Return the differences of both, the same whatever their order."""
+        largest = []
+        for both in zip(one.largest, other.largest, strict=True):  # of equal ones the first
+            found = [each for each in both if each is not None]
+            largest.append(min(found, key=lambda each: (-each[1].amount, each[0]), default=None))
         return _Found(
             one.buffer,
             one.nbytes + other.nbytes,
             one.differing + other.differing,
             (one.missing[0] + other.missing[0], one.missing[1] + other.missing[1]),
             tuple(sorted(one.examples + other.examples, key=lambda each: each[0])[: self.examples]),
-            (_larger(one.largest[0], other.largest[0]), _larger(one.largest[1], other.largest[1])),
+            (largest[0], largest[1]),
             one.places + other.places,
             one.unread or other.unread,
         )
@@ -285,21 +278,23 @@ class _Comparison:
         self, pair: _ArrayPair, start: int, some: Sequence[np.ndarray], valid: Sequence[np.ndarray] | None
     ) -> _Found:
         """Return the differences of some elements of A and B, of which the first has the number `start`."""
-        datatype = pair.datatype
+        datatype, (first, second) = pair.datatype, pair.arrays
         a, b = (block.astype(datatype.form, copy=False) for block in some)
-        found, wrong = _Found(), np.zeros(len(a), np.bool_)
         for block in (a, b):
             datatype.clear_padding(block)
+        found, wrong = _Found(), np.zeros(len(a), np.bool_)
         if valid is not None:  # elements that lack one of both differ, and are compared as zeros
             lacks = [valid[1] & ~valid[0], valid[0] & ~valid[1]]
             wrong, part, examples = lacks[0] | lacks[1], next(parts(a, b, datatype)), []
             for at in np.flatnonzero(wrong)[: self.examples].tolist():
                 one, other = (each if mask[at] else None for each, mask in zip(part.pair(at), valid, strict=True))
-                examples.append(((start + at, 0), pair.example(start + at, part.name, one, other, None, None)))
+                example = Example(pair.name, index_of(pair.shaped, start + at), part.name, one, other, None, None)
+                examples.append(((start + at, 0), example))
             found = _Found(missing=(int(lacks[0].sum()), int(lacks[1].sum())), examples=tuple(examples))
             for block in (a, b):
                 block[~(valid[0] & valid[1])] = np.zeros((), block.dtype)
-        for which, part in enumerate(parts(a, b, datatype)):
+        narrow = first.stored if first.stored.isbuiltin == REGISTERED and first.stored == second.stored else None
+        for which, part in enumerate(parts(a, b, datatype, narrow)):
             differs = differing(part, self.tolerance)
             wrong |= differs
             found = self.merged(found, self._of_part(pair, part, differs, start, which))
@@ -308,31 +303,25 @@ class _Comparison:
 
     def _of_part(self, pair: _ArrayPair, part: ComponentPair, differs: np.ndarray, start: int, which: int) -> _Found:
         """Return examples and the largest differences of a part, which has the number `which` of each element."""
-        apart, (units, known) = distance(part.a, part.b), ulps(part.a, part.b)
+        apart, (units, known) = distance(part.a, part.b), ulps(part.a, part.b, part.narrow)
         examples = []
         for at in np.flatnonzero(differs)[: self.examples].tolist():
-            amount = None if np.isnan(apart[at]) else _plain(apart[at])
-            steps = int(units[at]) if known[at] else None
-            example = pair.example(start + at, part.name, *part.pair(at), amount, steps)
-            examples.append(((start + at, which), example))
+            amount = None if np.isnan(apart[at]) else plain(apart[at])
+            place, steps = index_of(pair.shaped, start + at), int(units[at]) if known[at] else None
+            examples.append(((start + at, which), Example(pair.name, place, part.name, *part.pair(at), amount, steps)))
         if apart.dtype.kind == "f":
             apart[np.isnan(apart)] = 0
         units[~known] = 0
         largest: list[_Largest] = []
         for amounts in (apart, units):
             at = int(amounts.argmax())
-            found = Largest(_plain(amounts[at]), index_of(pair.shaped, start + at), part.name)
+            found = Largest(plain(amounts[at]), index_of(pair.shaped, start + at), part.name)
             largest.append(((start + at, which), found) if found.amount > 0 else None)
         return _Found(examples=tuple(examples), largest=(largest[0], largest[1]))
 
 
-def _plain(number: Any) -> Any:
-    """Return a number of NumPy as one of Python, unless that has none like it."""
-    return number if isinstance(number, np.longdouble) else number.item()
-
-
 def _compared(
-    files: Sequence[RankFile], comparison: _Comparison, result: Difference, png: str | None, context: Context
+    comparison: _Comparison, result: Difference, png: str | None, context: Context
 ) -> tuple[Difference, bytes | None]:
     """Compare all elements of two files, and add them to the result of their headers."""
     pairs, picture = comparison.pairs, None
@@ -346,61 +335,49 @@ def _compared(
             if len(maps) > drawing().MOST_BUFFERS:
                 del maps[max(maps)]
         found[part.buffer] = comparison.merged(found[part.buffer], part._replace(places=()))
-    buffers = (*map(_described, pairs, found), *result.buffers)
+    buffers = (*map(_ArrayPair.described, pairs, found), *result.buffers)
     examples = tuple(example for each in found for _, example in each.examples)[: comparison.examples]
     equal = not any(each.differing or each.reason for each in buffers)
     result = replace(result, equal=equal, buffers=buffers, examples=examples)
     if png is not None:
-        picture = _picture(pairs, maps, result)
-        check_unchanged([source for file in files for source in file.sources])
+        wrong, module = sum(each.differing > 0 for each in buffers), drawing()
+        shown = maps or {at: DifferenceMap(pair.shaped) for at, pair in enumerate(pairs[: module.MOST_BUFFERS])}
+        drawn = [shown[at].drawn(pairs[at].name or "elements") for at in sorted(shown)]
+        more = f", {len(drawn)} of {wrong} {result.noun}s that differ" if wrong > len(drawn) else ""
+        picture = module.png([f"{result.a} and {result.b}{more}"], drawn)
     return result, picture
-
-
-def _picture(pairs: Sequence[_ArrayPair], maps: Mapping[int, DifferenceMap], result: Difference) -> bytes:
-    """Return a picture of where the buffers differ, the first ones that do, or all if none does."""
-    module, label = drawing(), value_type("elements that differ")
-    wrong = sum(each.differing > 0 for each in result.buffers)
-    shown = maps or {at: DifferenceMap(pair.shaped) for at, pair in enumerate(pairs[: module.MOST_BUFFERS])}
-    drawn = [(shown[at].figures(pairs[at].name or "elements"), label, shown[at].plane) for at in sorted(shown)]
-    more = f", {len(drawn)} of {wrong} {result.noun}s that differ" if wrong > len(drawn) else ""
-    picture: bytes = module.png([f"{result.a} and {result.b}{more}"], drawn)
-    return picture
-
-
-def _described(pair: _ArrayPair, found: _Found) -> Compared:
-    """Describe the comparison of two arrays."""
-    datatypes = dict.fromkeys(array.datatype for array in pair.arrays)
-    datatype, dtypes = " beside ".join(map(str, datatypes)), " beside ".join(filter(None, map(dtype_name, datatypes)))
-    difference, ulp = (each and each[1] for each in found.largest)
-    figures = pair.arrays[0].count, found.differing, difference, ulp
-    return Compared(pair.name, datatype, dtypes or None, *figures, *found.missing, found.unread)
 
 
 def _diff(words: Sequence[str | AtHand], options: Options, context: Context) -> tuple[Difference, bytes | None]:
     """Compare the headers of two files, and their elements if these are alike."""
-    tolerance = Tolerance(*(options[name] for name in Tolerance._fields))
-    check_picture(options["png"])
+    tolerance, png = Tolerance(*(options[name] for name in Tolerance._fields)), options["png"]
     if list(words).count("-") > 1:
         raise UsageError("-", "standard input can be one of the files only; write the other to a file")
     inputs = InputOptions.of(options, context)
     a, b = (open_rank(word, inputs._replace(nullable=True, any_type=True, unpack=True)) for word in words)
     check_formats(inputs, {a.format, b.format})
-    check_replaces_none(options["png"], (a, b), options)
+    check_replaces_none(png, (a, b), options)
     unread = {each.name: each.reason for file in (b, a) for each in file.others}
     a, b = (file._replace(buffers=[each for each in file.buffers if each.name not in unread]) for file in (a, b))
-    b = b.ordered_as(a)
+    listed = [Compared(name, "", None, 0, 0, None, None, reason=why) for name, why in unread.items()]
+    apart = _of_two_datatypes(a, b := b.ordered_as(a), tolerance)
+    if len(apart) < len(a.buffers) == len(b.buffers):  # else no other array is left, or the headers differ
+        a, b = (
+            file._replace(buffers=[each for at, each in enumerate(file.buffers) if at not in apart]) for file in (a, b)
+        )
+        listed += apart.values()
+    result = Difference(not listed, a.source.name, b.source.name, buffers=tuple(listed), noun=a.noun)
     pairs = list(zip(a.buffers, b.buffers, strict=False))
     common = [common_type(one.datatype, other.datatype, tolerance) for one, other in pairs]
-    alike = [
-        other._replace(datatype=one.datatype) if kind else other
-        for (one, other), kind in zip(pairs, common, strict=True)
-    ]
-    listed = tuple(Compared(name, "", None, 0, 0, None, None, reason=why) for name, why in unread.items())
-    result = Difference(not listed, a.source.name, b.source.name, buffers=listed, noun=a.noun)
+    alike = list(b.buffers)
+    for at, ((one, other), kind) in enumerate(zip(pairs, common, strict=True)):
+        alike[at] = other._replace(datatype=one.datatype) if kind else other
     try:
-        compare("B", b._replace(buffers=[*alike, *b.buffers[len(alike) :]]), ("A", a))
+        compare("B", b._replace(buffers=alike), ("A", a))
     except (CountError, DatatypeError) as error:
         reason = str(error).partition("; ")[0]  # the ways out are those of a reduction
+        if len(apart) == len(pairs) and isinstance(error, DatatypeError):
+            reason += "".join(apart[0].reason.partition("; ")[1:])
         return replace(result, equal=False, reason=reason, buffers=()), None
     if not a.buffers:
         return result, None
@@ -408,11 +385,26 @@ def _diff(words: Sequence[str | AtHand], options: Options, context: Context) -> 
     for buffer in files[0].buffers:
         _ = buffer.datatype.form
     plan = make_plan((NO_OP,), files, context)
-    kinds = zip(plan.buffers, common, strict=True)
-    compared = tuple(_ArrayPair(arrays, kind or arrays[0].datatype) for arrays, kind in kinds)
-    png = options["png"]
+    compared = tuple(map(_ArrayPair, plan.buffers, filter(None, common)))  # each has a datatype, else they differ
     comparison = _Comparison(plan, compared, tolerance, options["examples"], is_drawn=png is not None)
-    return _compared(files, comparison, result, png, context)
+    answer = _compared(comparison, result, png, context)
+    if png is not None:
+        check_unchanged([source for file in files for source in file.sources])
+    return answer
+
+
+def _of_two_datatypes(a: RankFile, b: RankFile, tolerance: Tolerance) -> dict[int, Compared]:
+    """Return the arrays of the same name, by their places, whose elements have no datatype to be compared in."""
+    apart = {}
+    for at, (one, other) in enumerate(zip(a.buffers, b.buffers, strict=False)):
+        are_named_alike = one.name == other.name or not (one.name and other.name)
+        if one.count and are_named_alike and common_type(one.datatype, other.datatype, tolerance) is None:
+            reason = f"B has datatype {other.datatype.label}, but A has {one.datatype.label}"
+            if common_type(one.datatype, other.datatype, Tolerance(rtol=0.0)):
+                reason += "; compare them by value with `rtol`"
+            found = _Found(differing=one.count, unread=reason)
+            apart[at] = _ArrayPair((one, other), one.datatype).described(found)
+    return apart
 
 
 def diff(words: Sequence[str | AtHand], options: Options, context: Context) -> Difference:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import MAXYEAR, MINYEAR
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -47,7 +47,7 @@ def png(files: Sequence[str], buffers: Sequence[tuple[Figures, Datatype, Plane |
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
         warnings.simplefilter("ignore")  # a name may have letters that the font lacks
-        rows = [_panels(*buffer) for buffer in buffers]
+        rows = [list(_panels(*buffer)) for buffer in buffers]
         columns = max(map(len, rows))
         figure = Figure(
             (_WIDTH * columns, _HEIGHT * len(rows)), _DPI, layout=ConstrainedLayoutEngine(w_pad=_PAD, h_pad=_PAD)
@@ -66,26 +66,21 @@ def png(files: Sequence[str], buffers: Sequence[tuple[Figures, Datatype, Plane |
     return file.getvalue()
 
 
-def _panels(figures: Figures, datatype: Datatype, contents: Plane | None) -> list[Panel]:
-    """Return the panels of a buffer."""
-    labels = [_label(figures, datatype, part) for part in figures.parts[:_MOST_PARTS]]
-    drawn = [partial(_draw_histogram, part=part, nulls=figures.nulls) for part in figures.parts]
-    if contents is not None:
-        drawn = [partial(_draw_map, numbers=numbers, contents=contents) for numbers in contents.parts]
-    return [partial(draw, label=label) for draw, label in zip(drawn, labels, strict=False)]
-
-
-def _label(figures: Figures, datatype: Datatype, part: Part) -> str:
-    """Return what the numbers of an axis are: name, datatype and unit."""
+def _panels(figures: Figures, datatype: Datatype, plane: Plane | None) -> Iterator[Panel]:
+    """Yield the panels of a buffer; the label of their numbers has the name, the datatype and the unit."""
     names = figures.name.split(",")
-    places = {each.name: number for number, each in enumerate(figures.parts)}
-    if figures.name and len(names) == len(figures.parts):
-        name = names[places[part.name]]
-    else:
-        name = ".".join(filter(None, (figures.name, part.name if len(figures.parts) > 1 else ""))) or part.name
-    kind = datatype.numpy_name or str(datatype)
-    unit = f" [{figures.unit}]" if figures.unit and not places[part.name] else ""
-    return _text(f"{name} ({kind}){unit}")
+    for number, part in enumerate(figures.parts[:_MOST_PARTS]):
+        if figures.name and len(names) == len(figures.parts):
+            name = names[number]
+        else:
+            component = part.name if len(figures.parts) > 1 else ""
+            name = ".".join(filter(None, (figures.name, component))) or part.name
+        unit = f" [{figures.unit}]" if figures.unit and not number else ""
+        label = _text(f"{name} ({datatype.numpy_name or datatype}){unit}")
+        if plane is None:
+            yield partial(_draw_histogram, part=part, nulls=figures.nulls, label=label)
+        else:
+            yield partial(_draw_map, numbers=plane.parts[number], plane=plane, label=label)
 
 
 def _text(text: str) -> str:
@@ -145,44 +140,37 @@ def _is_scale(low: float, high: float) -> bool:
     return bool(size < _HUGE and (low == high or high - low > max(_CLOSE * size, 1 / _HUGE)))
 
 
-def _draw_map(axes: Axes, numbers: np.ndarray, label: str, contents: Plane) -> None:
+def _draw_map(axes: Axes, numbers: np.ndarray, label: str, plane: Plane) -> None:
+    """Draw numbers where they are: the first axis downwards, but latitudes to the north, the second to the right."""
     drawable = np.ma.masked_invalid(as_integers(numbers).astype(np.float64))
     if (nans := are_nan(numbers)) is not None:
         drawable[nans] = np.ma.masked
     low, high = (drawable.min(), drawable.max()) if drawable.count() else (0.0, 0.0)
-    if contents.is_difference:
+    if plane.is_difference:
         high = max(abs(low), abs(high)) or 1.0
         low = -high
     if not _is_scale(low, high):
         _write_instead(axes, f"from {low} to {high}: too close or too large to draw")
         return
-    limits = {"vmin": low, "vmax": high} if contents.is_difference else {}
-    colors = mpl.colormaps["RdBu_r" if contents.is_difference else "viridis"].with_extremes(bad=_NO_NUMBER)
-    image = _image(axes, drawable, contents, cmap=colors, **limits)
+    rows, columns = (count * step for count, step in zip(numbers.shape, plane.steps, strict=True))
+    colors = mpl.colormaps["RdBu_r" if plane.is_difference else "viridis"].with_extremes(bad=_NO_NUMBER)
+    image = axes.imshow(
+        drawable, colors, interpolation="nearest", extent=(-0.5, columns - 0.5, rows - 0.5, -0.5),
+        aspect="auto" if max(rows, columns) > _EQUAL * min(rows, columns) else "equal",
+        vmin=low if plane.is_difference else None, vmax=high if plane.is_difference else None,
+    )  # fmt: skip
+    each = zip((axes.yaxis, axes.xaxis), plane.axes, plane.steps, plane.degrees, strict=True)
+    for axis, name, step, degrees in each:
+        axis.set_label_text(_text(f"{name} (one of {step} shown)" if step > 1 else name), parse_math=False)
+        axis.set_major_locator(MaxNLocator(integer=True))
+        if degrees is not None:
+            axis.set_major_formatter(partial(_tick, degrees))
+    if plane.degrees[0] is not None and plane.degrees[0][0] < plane.degrees[0][-1]:
+        axes.invert_yaxis()
     bar = axes.get_figure().colorbar(image, ax=axes)  # type: ignore[union-attr]
     bar.set_label(label, parse_math=False)
     if missing := drawable.size - int(drawable.count()):
         axes.set_title(f"grey: {missing} no finite numbers", fontsize="small")
-
-
-def _image(axes: Axes, numbers: np.ndarray, contents: Plane, **settings: Any) -> Any:
-    """Draw numbers where they are: the first axis downwards, but latitudes to the north, the second to the right."""
-    steps = contents.steps
-    rows, columns = numbers.shape[0] * steps[0], numbers.shape[1] * steps[1]
-    is_long = max(rows, columns) > _EQUAL * min(rows, columns)
-    extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
-    image = axes.imshow(
-        numbers, extent=extent, aspect="auto" if is_long else "equal", interpolation="nearest", **settings
-    )
-    every = [f" (one of {step} shown)" if step > 1 else "" for step in steps]
-    for axis, name, more, degrees in zip((axes.yaxis, axes.xaxis), contents.axes, every, contents.degrees, strict=True):
-        axis.set_label_text(_text(f"{name}{more}"), parse_math=False)
-        axis.set_major_locator(MaxNLocator(integer=True))
-        if degrees is not None:
-            axis.set_major_formatter(partial(_tick, degrees))
-    if contents.degrees[0] is not None and contents.degrees[0][0] < contents.degrees[0][-1]:
-        axes.invert_yaxis()
-    return image
 
 
 def _tick(values: np.ndarray, at: float, _position: int | None) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,10 +22,6 @@ from mpired.formats.decoding import Decoder
 from mpired.formats.textual import component_names
 from mpired.queries.elements import are_nan, as_integers, numbers
 
-Places: TypeAlias = Callable[[np.ndarray], np.ndarray]
-"""Gives for numbers within a block where they are in the C order of the array."""
-Extreme: TypeAlias = tuple[Any, int]
-"""The minimum or the maximum, and its first place in C order."""
 BLOCK = 1 << 18
 """The most numbers of a block: their sums by parts of 32 bits are exact in a double."""
 _BLOCK_NBYTES = 4 << 20
@@ -140,21 +134,31 @@ def exact_sum(values: np.ndarray) -> Fraction:
 class _Statistics:
     """The figures of a component so far. NaN and NaT count for nothing else; nulls never come here."""
 
-    def __init__(self) -> None:
+    def __init__(self, array: Array) -> None:
+        self._array = array
         self.count = self.nan = self._infinite = self._beyond = 0
-        self._extremes: list[Extreme | None] = [None, None]  # the minimum and the maximum
+        self._extremes: list[tuple[Any, int] | None] = [None, None]  # minimum and maximum, and their first places
         self.drawn: tuple[Any, Any] | None = None  # the smallest and the largest finite number that a double can hold
         self._sum, self._endless = Fraction(), 0.0  # of finite doubles, and of the others
 
-    def add(self, block: np.ndarray, places: Places) -> None:
-        """Add the numbers of a block."""
+    def add(self, block: np.ndarray, start: int, valid: np.ndarray | None) -> None:
+        """Add the numbers of a block whose first element is `start`, and of which only those are `valid`."""
         values = _without_nan(block)
         self.nan += len(block) - len(values)
         self.count += len(values)
         if not len(values):
             return
-        ends = zip(self._extremes, (values.min(), values.max()), (operator.lt, operator.gt), strict=True)
-        self._extremes = [_better(block, places, *each) for each in ends]
+        for which, (value, beats) in enumerate(((values.min(), operator.lt), (values.max(), operator.gt))):
+            old = self._extremes[which]
+            if old is not None and beats(old[0], value):
+                continue
+            equal = np.flatnonzero(as_integers(block) == value)
+            places = start + (equal if valid is None else valid[equal])
+            if self._array.shape is not None and self._array.fortran_order:  # the first may be in a later block
+                shape = self._array.shape
+                places = np.ravel_multi_index(np.unravel_index(places, shape, order="F"), shape)
+            place = int(places.min())
+            self._extremes[which] = value, min(old[1], place) if old is not None and old[0] == value else place
         if values.dtype.kind == "f":
             with np.errstate(all="ignore"):
                 doubles = values.astype(np.float64)
@@ -169,41 +173,28 @@ class _Statistics:
             low, high = self.drawn or (values[0], values[0])
             self.drawn = min(low, values.min()), max(high, values.max())
 
-    def part(self, name: str, array: Array, histogram: Histogram | None) -> Part:
+    def part(self, name: str, histogram: Histogram | None) -> Part:
         """Return the figures of the component, which has this name."""
-        datatype, mean = array.datatype, None
+        datatype, mean, ends = self._array.datatype, None, list[tuple[Any, tuple[int, ...] | None]]()
         if self.count and datatype.group is not Group.TIME:  # of numbers beyond a double the mean is like their sum
             mean = self._endless if self._infinite or self._beyond else float(self._sum / self.count)
-        low, high = (_described(extreme, array) for extreme in self._extremes)
-        return Part(name, *low, *high, mean, self.nan, self._infinite, self._beyond, histogram)
+        for extreme in self._extremes:
+            if extreme is None:
+                ends.append((None, None))
+                continue
+            value, place = extreme
+            if datatype.group in TIMES:
+                value = as_times(np.array([value]), datatype)[0]
+            elif value.dtype.kind in "iu" or value.dtype.char == "d":  # others are not exactly a number of Python
+                value = value.item()
+            ends.append((value, tuple(map(int, np.unravel_index(place, self._array.dimensions)))))
+        return Part(name, *ends[0], *ends[1], mean, self.nan, self._infinite, self._beyond, histogram)
 
 
 def _without_nan(values: np.ndarray) -> np.ndarray:
     """Return the numbers that are not NaN or NaT, times as integers."""
     nans = are_nan(values)
     return as_integers(values if nans is None else values[~nans])
-
-
-def _better(
-    block: np.ndarray, places: Places, found: Extreme | None, value: Any, beats: Callable[[Any, Any], bool]
-) -> Extreme:
-    """Return an extreme and the first place of it, which in Fortran order may be in a later block."""
-    if found is not None and beats(found[0], value):
-        return found
-    place = int(places(np.flatnonzero(as_integers(block) == value)).min())
-    return (value, min(found[1], place)) if found and found[0] == value else (value, place)
-
-
-def _described(extreme: Extreme | None, array: Array) -> tuple[Any, tuple[int, ...] | None]:
-    """Return a number as Python has it, if Python has it exactly, points in time as NumPy's, and its index."""
-    if extreme is None:
-        return None, None
-    value, place = extreme
-    if array.datatype.group in TIMES:
-        value = as_times(np.array([value]), array.datatype)[0]
-    elif value.dtype.kind in "iu" or value.dtype.char == "d":
-        value = value.item()
-    return value, tuple(map(int, np.unravel_index(place, array.dimensions)))
 
 
 class Bins:
@@ -213,8 +204,9 @@ class Bins:
     # as each other, as NumPy's.
 
     def __init__(self, low: Any, high: Any, most: int) -> None:
+        self.edges: tuple[Any, ...]
         if low.dtype.kind == "f":
-            self.edges: tuple[Any, ...] = tuple(_float_edges(float(low), float(high), most).tolist())
+            self.edges = tuple(_float_edges(float(low), float(high), most).tolist())
         else:
             step = -(-(int(high) - int(low) + 1) // most)
             self.edges = tuple(range(int(low), int(high) + step + 1, step))
@@ -253,10 +245,10 @@ def _float_edges(low: float, high: float, most: int) -> np.ndarray:
 def measure(array: Array, decoder: Decoder, bins: int | None, done: list[Figures]) -> Iterator[int]:
     """Read all elements, and again for histograms, yield bytes as they are read, and add the figures to `done`."""
     datatype, names = array.datatype, component_names(array.datatype)
-    components, indices = [_Statistics() for _ in names], Counter[Any]()
+    components, indices = [_Statistics(array) for _ in names], Counter[Any]()
     for start, nbytes, valid, parts in _blocks(array, decoder):
         for component, values in zip(components, parts, strict=True):
-            component.add(values, partial(_in_c_order, array, start, valid))
+            component.add(values, start, valid)
         if datatype.group is Group.PAIR and len(indices) <= _MOST_INDICES:
             found, counts = np.unique(parts[1], return_counts=True)
             indices.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
@@ -269,10 +261,12 @@ def measure(array: Array, decoder: Decoder, bins: int | None, done: list[Figures
         yield nbytes
     nulls = array.count - components[0].count - components[0].nan
     histograms = (None if counter is None else counter.histogram(datatype) for counter in counters)
-    made = zip(components, names, histograms, strict=True)
-    figures = tuple(component.part(name, array, histogram) for component, name, histogram in made)
-    texts = array.name, str(datatype), dtype_name(datatype)
-    pairs = _most_frequent(indices) if datatype.group is Group.PAIR else None
+    figures = tuple(map(_Statistics.part, components, names, histograms))
+    texts, pairs = (array.name, str(datatype), dtype_name(datatype)), None
+    if datatype.group is Group.PAIR:
+        is_exact = len(indices) <= _MOST_INDICES
+        by_count = sorted(indices.items(), key=lambda each: (-each[1], each[0])) if is_exact else []
+        pairs = Indices(len(indices), is_exact, tuple(by_count[:_MOST_WINNERS]))
     done.append(Figures(*texts, array.count, array.shape, array.unit, nulls, figures, pairs))
 
 
@@ -283,19 +277,3 @@ def _blocks(array: Array, decoder: Decoder) -> Iterator[tuple[int, int, np.ndarr
         valid = None if mask is None else np.flatnonzero(mask)
         parts = numbers(block, array.datatype)
         yield start, block.nbytes, valid, parts if valid is None else [part[valid] for part in parts]
-
-
-def _in_c_order(array: Array, start: int, valid: np.ndarray | None, chosen: np.ndarray) -> np.ndarray:
-    """Return the places of chosen numbers of a block in C order."""
-    places = start + (chosen if valid is None else valid[chosen])
-    if array.shape is None or not array.fortran_order:
-        return places
-    return np.ravel_multi_index(np.unravel_index(places, array.shape, order="F"), array.shape)
-
-
-def _most_frequent(indices: Counter[Any]) -> Indices:
-    """Return the number of indices, and the most frequent ones if all are counted."""
-    if len(indices) > _MOST_INDICES:
-        return Indices(len(indices), exact=False, most=())
-    most = heapq.nsmallest(_MOST_WINNERS, indices.items(), key=lambda each: (-each[1], each[0]))
-    return Indices(len(indices), exact=True, most=tuple(most))

@@ -26,6 +26,7 @@ from mpired.formats.rank import choice, ways_out
 from mpired.formats.transposed import in_order
 from mpired.log import step
 from mpired.ops import Op
+from mpired.ops.policy import holds
 from mpired.ops.state import valid_of
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, Options
@@ -74,7 +75,6 @@ class _Order:
     @np.errstate(all="ignore")  # a NaN may be a signalling one
     def candidates(self, block: np.ndarray, best: np.ndarray, valid: np.ndarray | None) -> np.ndarray:
         """Return which valid elements of a block may be among the best, in ascending order; `best` are before them."""
-        nans = are_nan(block)
         if self.number == 1 and valid is None:
             return np.array([(block.argmax if self.is_max else block.argmin)()])  # a NaN or NaT is the extreme, too
         if len(best) < self.number:
@@ -82,7 +82,8 @@ class _Order:
         else:  # of equal elements the first one counts
             worst = best["value"][-1]
             chosen = block > worst if self.is_max else block < worst
-        chosen = chosen if nans is None else chosen | nans
+        if (nans := are_nan(block)) is not None:
+            chosen |= nans
         return np.flatnonzero(chosen if valid is None else chosen & valid)
 
     def best_of(self, each: Sequence[np.ndarray]) -> np.ndarray:
@@ -98,35 +99,28 @@ class _Order:
         return found[first]
 
 
-@dataclass(frozen=True)
-class _Search:
-    """Looks for extremes in segments. Picklable: it is sent once to each worker."""
-
-    plan: Plan  # which has every buffer by itself
-    ranks: tuple[int, ...]  # for each buffer the number of its rank
-    orders: tuple[_Order, ...]  # of its ops
-
-    def __call__(self, segment: Segment) -> Iterator[_Best]:
-        """Look at a segment, and yield the best elements of its pieces."""
-        (rank,), step = self.plan.buffers[segment.buffer], self.plan.block_counts[segment.buffer]
-        form, nbytes = with_nat(rank.datatype), 0
-        none = _no_elements(form)
-        best, op, due = [none] * len(self.orders), self.plan.ops[0], time.monotonic() + PERIOD
-        elements = blocks(rank, step, segment.start, segment.stop)
-        for start, (block, not_null) in zip(range(segment.start, segment.stop, step), elements, strict=True):
-            valid = valid_of(block, not_null, rank.datatype, op) if op.rules.leaves_out else None  # all have its rules
-            current = block.view(form)
-            nbytes += current.nbytes
-            for number, order in enumerate(self.orders):
-                at = order.candidates(current, best[number], valid)
-                found = np.empty(len(at), none.dtype)
-                found["value"], found["element"] = current[at], start + at
-                found["rank"], found["buffer"] = self.ranks[segment.buffer], segment.buffer
-                best[number] = order.best_of((best[number], found))
-            if (now := time.monotonic()) >= due:  # the best so far are compared with the rest first
-                yield _Best(nbytes, (none,) * len(self.orders))
-                nbytes, due = 0, now + PERIOD
-        yield _Best(nbytes, tuple(best))
+def _search(plan: Plan, ranks: Sequence[int], orders: Sequence[_Order], segment: Segment) -> Iterator[_Best]:
+    """Look at a segment, and yield the best elements of its pieces; `ranks` has the number of each buffer's rank."""
+    # The plan has every buffer by itself. The best elements so far are compared with the rest of the segment first.
+    (rank,), step = plan.buffers[segment.buffer], plan.block_counts[segment.buffer]
+    form, nbytes = with_nat(rank.datatype), 0
+    none = _no_elements(form)
+    best, op, due = [none] * len(orders), plan.ops[0], time.monotonic() + PERIOD  # all have the same rules
+    elements = blocks(rank, step, segment.start, segment.stop)
+    for start, (block, not_null) in zip(range(segment.start, segment.stop, step), elements, strict=True):
+        valid = valid_of(block, not_null, rank.datatype, op) if op.rules.leaves_out else None
+        current = block.view(form)
+        nbytes += current.nbytes
+        for number, order in enumerate(orders):
+            at = order.candidates(current, best[number], valid)
+            found = np.empty(len(at), none.dtype)
+            found["value"], found["element"] = current[at], start + at
+            found["rank"], found["buffer"] = ranks[segment.buffer], segment.buffer
+            best[number] = order.best_of((best[number], found))
+        if (now := time.monotonic()) >= due:
+            yield _Best(nbytes, (none,) * len(orders))
+            nbytes, due = 0, now + PERIOD
+    yield _Best(nbytes, tuple(best))
 
 
 def _places(files: Sequence[RankFile], best: np.ndarray, plan: Plan) -> list[Location]:
@@ -149,9 +143,7 @@ def _places(files: Sequence[RankFile], best: np.ndarray, plan: Plan) -> list[Loc
 
 def _op(op: ops.OpLike) -> Op:
     """Return the op that finds an extreme."""
-    chosen = ops.predefined(op)
-    if chosen is None and isinstance(op, str):
-        chosen = ops.resolve(op)
+    chosen = ops.resolve(op) if isinstance(op, str) else ops.predefined(op)
     if chosen is not None and not chosen.user and chosen.name.lower() in _PLAIN:
         return chosen
     raise OpError(f"{chosen or op}", "does not find an extreme; give `op='maxloc'` or `op='minloc'`")
@@ -177,9 +169,8 @@ def _locate(
     ops.check_rules(plain[0], [files[0].buffers[0].datatype], len(files))
     plan = make_plan(plain, turned, context, apart=True)
     orders = tuple(_Order(op.name == MAX.name, options["top"] or 1) for op in plain)
-    search = _Search(plan, ranks, orders)
     best = [_no_elements(with_nat(plan.firsts[0].datatype))] * len(orders)
-    for some in run_segments(plan, search, context):
+    for some in run_segments(plan, partial(_search, plan, ranks, orders), context):
         pairs = zip(orders, best, some.found, strict=True)
         best = [order.best_of((one, other)) for order, one, other in pairs]
     return [_places(files, each, plan) for each in best]
@@ -205,7 +196,10 @@ def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> No
     other, like = first
     if own[0] != (theirs := like.buffers[0].datatype):
         reason = f"rank {rank} has datatype {own[0].label}, but rank {other} ({like.source.name!r}) has {theirs.label}"
-        raise DatatypeError(name, reason)
+        both = (own[0], theirs), (theirs, own[0])
+        wide = next((wide.name.lower() for wide, narrow in both if holds(wide, narrow)), "")
+        way_out = f", such as by `mpired reduce --op sum --result-type {wide}`" if wide else ""
+        raise DatatypeError(name, f"{reason}; convert to one datatype{way_out}")
 
 
 def locate(words: Sequence[str | AtHand], op: ops.Ops, options: Options, context: Context) -> dict[str, list[Location]]:

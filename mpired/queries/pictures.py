@@ -12,6 +12,7 @@ import numpy as np
 
 from mpired.attempts import Paths, check_results, repeated
 from mpired.context import Context
+from mpired.datatypes import Datatype, value_type
 from mpired.errors import UsageError, installation
 from mpired.files import calls
 from mpired.files.names import check_are_data
@@ -32,9 +33,14 @@ Query: TypeAlias = Callable[[Context], tuple[_T, bytes | None]]
 def answered(query: Query[_T], inputs: Paths, options: Options, context: Context) -> _T:
     """Answer a query and commit its picture; again if a file changed meanwhile."""
     png, overwrite = options["png"], options["overwrite"]
+    if png is not None:
+        check_are_data([png])
+        if os.path.splitext(png)[1].lower() != ".png":
+            raise UsageError("`png`", f"{png} is not the name of a PNG picture; write NAME.png")
+        drawing()
 
-    def attempt(context: Context) -> _T:
-        answer, picture = query(context)
+    def commit(found: tuple[_T, bytes | None], context: Context) -> _T:
+        answer, picture = found
         if picture is not None:
             check_results([png], context, overwrite=overwrite)
             with open_output(png, overwrite=overwrite, context=context) as output:
@@ -43,17 +49,7 @@ def answered(query: Query[_T], inputs: Paths, options: Options, context: Context
                 output.commit(context.on_commit)
         return answer
 
-    return repeated(attempt, lambda answer, _: answer, inputs, context)
-
-
-def check_picture(png: str | None) -> None:
-    """Raise `UsageError` if a picture of that name cannot be made."""
-    if png is None:
-        return
-    check_are_data([png])
-    if os.path.splitext(png)[1].lower() != ".png":
-        raise UsageError("`png`", f"{png} is not the name of a PNG picture; write NAME.png")
-    drawing()
+    return repeated(query, commit, inputs, context)
 
 
 def check_replaces_none(png: str | None, files: Sequence[RankFile], options: Options) -> None:
@@ -98,15 +94,11 @@ class DifferenceMap:
             cells = tuple(index[axis] // step for axis, step in zip(self._axes, self._steps, strict=True))
             np.add.at(self._cells, cells, 1)
 
-    def figures(self, name: str) -> Figures:
-        """Return them as figures of an array of that name."""
+    def drawn(self, name: str) -> tuple[Figures, Datatype, Plane | None]:
+        """Return what a picture has of an array of that name: a histogram, or a map if the elements are on a plane."""
         part = Part("", None, None, None, None, None, 0, 0, 0, self._bins.histogram())
-        return Figures(name, "", None, self._array.count, self._array.shape, "", 0, (part,), None)
-
-    @property
-    def plane(self) -> Plane | None:
-        """Their map, if they are on a plane."""
-        if not self._axes:
-            return None
-        (rows, columns), names = self._steps, tuple(f"axis {axis}" for axis in self._axes)
-        return Plane((self._cells,), (rows, columns), (names[0], names[1]), (None, None), is_difference=False)
+        figures = Figures(name, "", None, self._array.count, self._array.shape, "", 0, (part,), None)
+        names, plane = tuple(f"axis {axis}" for axis in self._axes), None
+        if self._axes:
+            plane = Plane((self._cells,), tuple(self._steps), names, (None, None), is_difference=False)
+        return figures, value_type("elements that differ"), plane

@@ -32,7 +32,10 @@ def compare(a: _Word | Sequence[_Word], b: _Word | Sequence[_Word], options: Opt
         raise UsageError(_name(alone), "is a file, and the other is a list; give two lists or files")
     if options["png"] is not None:
         raise UsageError("`png`", "is of two files, and these are several; draw one after another")
-    left, right = map(_files, (a, b))
+    left, right = (
+        _Files(_within(each) if isinstance(each, str) else enumerate(each))  # type: ignore[arg-type]
+        for each in (a, b)
+    )
     pairs = {key: (word, right[key]) for key, word in left.items() if key in right}
     with decode_worker(context) as served:
         found = tuple(_one(key, pairs[key], options, served) for key in track(list(pairs)))
@@ -51,11 +54,6 @@ def _name(word: _Word) -> str:
 def _title(key: str | int, *words: _Word) -> str:
     """Return the name of a file in its directory, or of one or two in lists."""
     return key if isinstance(key, str) else " and ".join(dict.fromkeys(map(_name, words)))
-
-
-def _files(words: _Word | Sequence[_Word]) -> _Files:
-    """Return the files of a directory or a list."""
-    return dict(_within(words)) if isinstance(words, str) else dict(enumerate(words))  # type: ignore[arg-type]
 
 
 def _is_directory(word: _Word) -> bool:

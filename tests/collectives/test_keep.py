@@ -225,3 +225,16 @@ def test_patterns_of_names_that_are_combined_and_kept(suffix, columns, keep, com
     assert all(found[name].tolist() == expected[name] for name in found)
     if keep == "*":
         assert "without" not in run("reduce", *words, "-f", "-o", f"out{suffix}", cwd=tmp_path).err
+
+
+def test_reduce_local_keeps_what_is_not_combined(form, tmp_path):
+    """Of the second file alone, whatever the first one has; options that it lacks are not named."""
+    for rank in range(2):
+        write(tmp_path / f"r{rank}.{form}", table(rank, key=pa.array([f"{rank}"] * NROWS)))
+    names = f"r0.{form} r1.{form}"
+    words = f"reduce-local -q --op sum --accumulate-in double --columns x {names}"
+    succeeded(run(*words.split(), cwd=tmp_path))
+    expected = table(1, key=pa.array(["1"] * NROWS), x=pa.array(np.arange(NROWS) * 3.0))
+    assert repr(read(tmp_path / f"r1.{form}").to_pydict()) == repr(expected.to_pydict())
+    refusal = f"mpired: r1.{form}: would put MPI_DOUBLE (float64) in the place / `mpired reduce` writes a new file"
+    check_refusals(tmp_path, [(f"reduce-local --op mean --columns n {names}", 2, refusal)])

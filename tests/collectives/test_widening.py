@@ -91,6 +91,23 @@ def test_missing_values_have_the_precision_of_their_rank(tmp_path):
         assert out["t"].values.tolist() == [1, 1, 4.5]
 
 
+def test_a_list_with_ops_that_compute_in_no_wider_datatype():
+    """These take the elements as the others have them."""
+    single = elements("f", 0) / 3
+    ranks = [single, single + np.random.default_rng(7).choice([0, 1e-12, -1e-12], len(single))]
+    words = ["mean", "maxloc", "minloc", "first", "count"]
+    results = mpired.reduce(ranks, words, index="rank", accumulate_in="double")
+    wide = np.array([each.astype("f8") for each in ranks])
+    for op, where in (("maxloc", wide.argmax(0)), ("minloc", wide.argmin(0))):
+        np.testing.assert_array_equal(results[op]["index"], where)
+        np.testing.assert_array_equal(results[op]["value"], np.choose(where, wide))
+    for op, expected in (("mean", wide.sum(0) / 2), ("first", wide[0]), ("count", np.full(len(single), 2))):
+        np.testing.assert_array_equal(results[op], expected)
+        assert results[op].dtype == expected.dtype
+    with pytest.raises(DatatypeError, match="accumulate_in='double'"):
+        mpired.reduce(ranks, words, index="rank")
+
+
 def test_refusals(tmp_path):
     """A loss is refused, and the way out is one that loses nothing; so is a result in the place of narrow elements."""
     for name in ("h", "f", "d", "i", "l", "u", "b", "d1", "d2", "d3"):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
+import re
+import struct
 from fractions import Fraction
 
 import h5py
+import ml_dtypes
 import netCDF4
 import numpy as np
 import pyarrow as pa
@@ -128,7 +131,7 @@ def test_numbers_of_two_datatypes(one, other):
     a, b = numbers.astype(one), numbers.astype(other)
     b[7] += 3
     exact = [abs(Fraction(x) - Fraction(y.real)) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
-    assert "has datatype" in mpired.diff(a, b).reason
+    assert re.search(r"has datatype .*; compare them by value with `rtol`$", mpired.diff(a, b).reason)
     found = mpired.diff(a, b, atol=0.0, examples=100)
     assert [each.index[0] for each in found.examples] == [i for i, far in enumerate(exact) if far]
     assert float(found.buffers[0].difference.amount) == float(max(exact))
@@ -139,7 +142,65 @@ def test_numbers_of_two_datatypes(one, other):
 def test_no_datatype_holds_large_integers_and_fractions():
     large = np.array([2**53 + 1], "i8")
     for other in (np.array([2.0**53]), np.array([2**53 + 1], "u8")):
-        assert "has datatype" in mpired.diff(large, other, rtol=0.0).reason
+        for tolerance in (None, 0.0):
+            reason = mpired.diff(large, other, rtol=tolerance).reason
+            assert "has datatype" in reason
+            assert "rtol" not in reason
+
+
+def test_other_arrays_are_compared_beside_two_datatypes(tmp_path):
+    """Not if their names or counts differ, too."""
+    same, other = np.arange(3), np.arange(3.0) / 3
+    np.savez(tmp_path / "a.npz", t=other.astype("f4"), u=other, v=same)
+    np.savez(tmp_path / "b.npz", v=same, u=other + np.eye(3)[1], t=other)
+    np.savez(tmp_path / "c.npz", v=same, t=other)
+    outcome = run("diff", "a.npz", "b.npz", cwd=tmp_path)
+    assert (outcome.status, outcome.err) == (1, "")
+    way_out = "; compare them by value with --rtol"
+    assert outcome.out.decode().splitlines() == [
+        "different: 2 of 3 arrays",
+        "  u: 1 of 3 x MPI_DOUBLE (float64), largest difference 1.0 at [1], 9007199254740992 ulp at [1]",
+        "  v: 3 x MPI_INT64_T (int64)",
+        f"  t: not compared, B has datatype MPI_DOUBLE (float64), but A has MPI_FLOAT (float32){way_out}",
+        "  u[1]: 0.3333333333333333 1.3333333333333333, difference 1.0, 9007199254740992 ulp",
+    ]
+    described = mpired.diff(tmp_path / "a.npz", tmp_path / "b.npz", columns=["t", "v"])
+    assert (described.verdict, [each.differing for each in described.buffers]) == ("different", [0, 3])
+    assert len(mpired.diff(tmp_path / "a.npz", tmp_path / "b.npz", rtol=1e-6).buffers) == 3
+    reason = mpired.diff(tmp_path / "a.npz", tmp_path / "c.npz").reason
+    assert "B has 2 arrays, but A" in reason
+    assert "rtol" not in reason
+
+
+def test_ulps_are_those_of_the_wider():
+    values = np.linspace(1, 2, 50).astype("f4")
+    far = np.nextafter(values, np.float32(3)).astype("f8")
+    assert mpired.diff(values, values.astype("f8"), ulp=0).equal
+    assert {each.ulp for each in mpired.diff(values, far, ulp=0).examples} == {2**29}
+
+
+SHORT = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"}
+
+
+@each("code", SHORT)
+def test_ulps_are_those_of_short_types(code, tmp_path):
+    """Unless the other file has the wider type."""
+    form = np.dtype(getattr(ml_dtypes, SHORT[code]))
+    every = np.arange(1 << 8 * form.itemsize).astype(f"u{form.itemsize}").view(form)
+    every = every[np.isfinite(every.astype("f4"))]
+    values = every[np.random.default_rng(4).integers(0, len(every), (2, 500))]
+    ranked = np.searchsorted(np.unique(every.astype("f4")), values.astype("f4"))
+    for name, numbers in zip("ab", values, strict=True):
+        tensor = {"dtype": code, "shape": [500], "data_offsets": [0, numbers.nbytes]}
+        header = json.dumps({"x": tensor}).encode()
+        (tmp_path / f"{name}.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + numbers.tobytes())
+    a, b = (tmp_path / f"{name}.safetensors" for name in "ab")
+    steps = abs(ranked[0] - ranked[1])
+    found = mpired.diff(a, b, ulp=2, examples=500)
+    assert [each.index[0] for each in found.examples] == np.flatnonzero(steps > 2).tolist()
+    assert [each.ulp for each in found.examples] == steps[steps > 2].tolist()
+    np.save(tmp_path / "b.npy", values[1].astype("f4"))
+    assert mpired.diff(a, tmp_path / "b.npy", ulp=0).buffers[0].ulp.amount > steps.max()
 
 
 def test_arrays_that_cannot_be_read(tmp_path):

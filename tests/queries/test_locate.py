@@ -113,7 +113,12 @@ def test_nat_is_the_nan_of_times(dtype, op, function):
         ("--op most a.npy", 2, ["most", "is not an MPI op"]),
         ("--op maxloc", 2, ["there are none"]),
         ("--op maxloc a.npy empty.npy", 3, ["empty.npy", "rank 1 has no elements", "leave it out"]),
-        ("--op maxloc a.npy i.npy", 3, ["i.npy", "rank 1 has datatype MPI_INT64_T", "MPI_DOUBLE"]),
+        ("--op maxloc a.npy i.npy", 3, ["i.npy", "rank 1 has datatype MPI_INT64_T", "MPI_DOUBLE", "; convert to one"]),
+        (
+            "--op maxloc a.npy f.npy",
+            3,
+            ["rank 1 has datatype MPI_FLOAT", "by `mpired reduce --op sum --result-type double`"],
+        ),
         ("--op maxloc flags.npy", 3, ["flags.npy", "MPI_C_BOOL", "logical"]),
         ("--op maxloc pairs.npy", 3, ["pairs.npy", "MPI_DOUBLE_INT", "an extreme is one of"]),
         ("--op maxloc z.npy", 3, ["z.npy", "complex"]),
@@ -124,7 +129,8 @@ def test_nat_is_the_nan_of_times(dtype, op, function):
 )
 def test_refusals(words, status, reasons, tmp_path):
     arrays = {
-        "a": np.zeros(3), "i": np.zeros(3, int), "empty": np.zeros((2, 0)), "flags": np.zeros(3, bool),
+        "a": np.zeros(3), "i": np.zeros(3, int), "f": np.zeros(3, "f4"), "empty": np.zeros((2, 0)),
+        "flags": np.zeros(3, bool),
         "nan": np.full(3, np.nan), "z": np.zeros(3, complex), "pairs": np.zeros(2, [("value", "f8"), ("index", "i4")]),
     }  # fmt: skip
     for name, array in arrays.items():

@@ -24,14 +24,14 @@ import mpired
 from mpired.datatypes import parse
 from mpired.errors import UsageError
 from mpired.formats.decoding import Decoder
-from mpired.queries.selection import Selection
+from mpired.queries.show import Selection
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Let files of a few elements have several blocks."""
     monkeypatch.setattr("mpired.queries.figures.BLOCK", 7)
-    monkeypatch.setattr("mpired.queries.selection._BLOCK", 5)
+    monkeypatch.setattr("mpired.queries.show._BLOCK", 5)
 
 
 def drawn(code, count):
