@@ -95,11 +95,7 @@ class Keys:
         else:  # none, or those of version 0.1
             pieces = (value[at : at + _OLD_NBYTES] for at in range(0, len(value), _OLD_NBYTES))
             self._old = [KeyRecord(each.ljust(KEY_NBYTES, b"\0"), "", 0) for each in pieces if any(each)]
-
-    @property
-    def count(self) -> int:
-        """The number of keys."""
-        return self._counted.number if self._counted else len(self._old)
+        self.count = self._counted.number if self._counted else len(self._old)  # of keys
 
     def find(self, prefixes: Collection[bytes]) -> set[bytes]:
         """Return the keys that begin with one of some prefixes."""

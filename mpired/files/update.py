@@ -89,9 +89,9 @@ class Patch(log.LogWriter):
             remove_dead(target.draft_name, target.dirfd)  # of a command that was killed
             try:
                 take_pointer(target, partial(super().__init__, target, [target.path], durable=durable))
-            except MpiredError:  # some are errors of the system, too
-                raise
             except OSError as error:
+                if isinstance(error, MpiredError):
+                    raise
                 raise OSError(error.errno, f"cannot make a log in {target.directory}: {error.strerror}") from error
 
     def seal(self, new_keys: bytes) -> None:
