@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import template
-from needs import REASON, needs
+from needs import needs
 from three_ranks import A, B, C
 from values import folder_in_memory
 
@@ -132,23 +132,13 @@ def pytest_runtest_makereport() -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List what is missing on this machine and how many tests were skipped for that; with `--long`, the figures."""
-    _list_missing(terminalreporter)
+    """With `--long`, tell how much was tried."""
     tried: Counter[str] = Counter()
     if terminalreporter.config.getoption("--long"):
         for report in terminalreporter.stats.get("passed", ()):
             tried[report.nodeid.partition("[")[0]] += dict(report.user_properties).get("tried", 0)
     for test, count in tried.items():
         terminalreporter.write_line(f"{count:7} tried, 0 failed: {test}")
-
-
-def _list_missing(terminalreporter: pytest.TerminalReporter) -> None:
-    reasons = (report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ()))
-    missing = Counter(reason for reason in reasons if reason.startswith(REASON))
-    if missing:
-        terminalreporter.section("not tested on this machine")
-        for reason, count in sorted(missing.items()):
-            terminalreporter.write_line(f"{count:5} tests: {reason}")
 
 
 @pytest.fixture

@@ -13,9 +13,6 @@ from typing import NamedTuple
 
 import pytest
 
-REASON = "needs "
-"""What the reason of such a skip begins with."""
-
 
 class Need(NamedTuple):
     """Something that a test needs: how to see whether it is there, and how to get it."""
@@ -77,4 +74,4 @@ def needs(*names: str) -> None:
     """Skip the test that calls this, or whose fixture does, unless all that it needs is there."""
     for name in names:
         if not has(name):
-            pytest.skip(f"{REASON}{name} ({NEEDS[name].way})")
+            pytest.skip(f"needs {name} ({NEEDS[name].way})")

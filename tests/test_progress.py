@@ -46,9 +46,7 @@ def ranks(tmp_path: Path, monkeypatch, cut_into) -> list[str]:
 CALLS = {
     "reduce": lambda ranks, show: mpired.reduce(ranks, "sum", progress=show),
     "reduce to a file": lambda ranks, show: mpired.reduce(ranks, "sum", output="sum.npy", progress=show),
-    "with a function": lambda ranks, show: mpired.reduce(ranks, np.add, progress=show),
     "scan": lambda ranks, show: mpired.scan(ranks, "sum", progress=show),
-    "reduce_local": lambda ranks, show: mpired.reduce_local(*ranks, "sum", progress=show),
     "accumulate": lambda ranks, show: mpired.Window(ranks[0]).accumulate(ranks[1], "max", progress=show),
     "get_accumulate": lambda ranks, show: mpired.Window(ranks[0]).get_accumulate(ranks[1], "max", progress=show),
 }

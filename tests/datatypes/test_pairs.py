@@ -54,14 +54,6 @@ def test_an_unnamed_pair_gives_the_bits_of_the_twin(value, index, tmp_path, monk
 
 def test_structures_and_columns_are_pairs(tmp_path):
     """Those of parquet keep the names of their fields in npy and in an array."""
-    for order in "<>":
-        form = np.dtype([("energy", f"{order}f8"), ("cell", f"{order}i8")])
-        rows = [(1.5, 9), (2, 7), (3, 1)], [(1.5, 4), (np.nan, 8), (2, 2)]
-        paths = [tmp_path / f"{i}.npy" for i in range(2)]
-        for path, rank in zip(paths, rows, strict=True):
-            np.save(path, np.array(rank, form))
-        assert str(mpired.info(paths[0]).buffers[0].datatype) == "pair(double,int64_t)"
-        assert [mpired.reduce(paths, "maxloc", jobs=jobs)["cell"].tolist() for jobs in (1, 2)] == [[4, 8, 1]] * 2
     energies = pa.table({"energy": [1.0, 5.0], "cell": pa.array([2**40, 7], pa.int64())})
     columns = [column.combine_chunks() for column in energies.columns]
     pq.write_table(energies, tmp_path / "two.parquet")
