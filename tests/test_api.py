@@ -114,9 +114,5 @@ def test_predefined_ops_are_names_of_the_package(folder):
     assert window.accumulate("b.npy", mpired.PROD) == 1
     assert window.get_accumulate(None, mpired.NO_OP).tolist() == [10.0, 40.0, 90.0]
     assert window.fetch_and_op(7, mpired.REPLACE, target_disp=1) == 40.0
-    with pytest.raises(mpired.errors.OpError, match="MPI_REPLACE: is for accumulate and fetch only"):
-        mpired.reduce(["a.npy", "b.npy"], mpired.REPLACE)
-    with pytest.raises(mpired.errors.ResultOverflowError):
-        mpired.reduce([np.array([1e308])] * 2, mpired.SUM, overflow="error")
     with pytest.raises(mpired.errors.UsageError, match="`commute`: is for user-defined ops; MPI_SUM is predefined"):
         mpired.reduce(["a.npy"], mpired.SUM, commute=True)

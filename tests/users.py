@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import stat
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import command
 from command import Outcome, run
 from faults import kill_half_way
 from values import one_value
@@ -23,13 +23,7 @@ ACCESS_LIST = "system.posix_acl_access"
 def become(user: int, *groups: int) -> Callable[[], None]:
     """Return a setup of `Child` that makes it a process of a user, of its primary group and of others."""
 
-    def setup() -> None:
-        os.setgroups(groups)
-        os.setgid(USERS)
-        os.setuid(user)
-        ctypes.CDLL(None).prctl(4, 1)  # as a process that was never root
-
-    return setup
+    return lambda: command.become(user, USERS, [*groups])
 
 
 def belonging(folder: Path, owner: int, group: int, mode: int) -> None:
