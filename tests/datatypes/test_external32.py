@@ -186,15 +186,6 @@ def test_pairs(name, native, there, tmp_path):
     expected = b"".join(struct.pack(there, *element) for element in elements)
     assert packed_by_mpired(tmp_path, name, buffer) == expected
     assert parse(name)[0].typemap.external == struct.calcsize(there)
-    (tmp_path / "other.ext").write_bytes(b"".join(struct.pack(there, *element) for element in [(9, 9), (5, 0), (7, 7)]))
-    ranks = [tmp_path / "packed.ext", tmp_path / "other.ext"]
-    output = tmp_path / "best.ext"
-    mpired.reduce(
-        ranks, "maxloc", type=name, datarep="external32", format="raw", to="raw", output=output, overwrite=True
-    )
-    best = [(9, 9), (5, 0), (100, 127)]
-    assert output.read_bytes() == b"".join(struct.pack(there, *element) for element in best)
-    assert mpired.info(output, type=name, datarep="external32").buffers[0].count == 3
 
 
 @each(
