@@ -46,10 +46,8 @@ def _with_options(group: Group, function: _F) -> _F:
     written = [each if each.name == "self" else each.replace(annotation=_TypeText(each.annotation)) for each in own]
     for name, row in table.items():
         default = inspect.Parameter.empty if row.required else row.default
-        made = inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_TypeText(row.static)
-        )
-        written.append(made)
+        kind, static = inspect.Parameter.KEYWORD_ONLY, _TypeText(row.static)
+        written.append(inspect.Parameter(name, kind, default=default, annotation=static))
     taken = {each.name: "" for each in own if each.name != "self" and each.kind is not each.VAR_POSITIONAL}
     taken |= {name: row.flags or "" for name, row in table.items()}
     keys = tuple(key for key in group if keyword(key) in table)

@@ -16,13 +16,12 @@ from mpired.context import Context
 from mpired.errors import MpiredError, UsageError
 from mpired.files.recovery import Recovered, recover_files
 from mpired.formats import AtHand
-from mpired.formats.memory import at_hand, masks_of, path_at_hand
+from mpired.formats.memory import at_hand, masks_of, path_at_hand, paths
 from mpired.log import notice
 from mpired.ops import OpLike
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, RECOVER, SWAP, WINDOW, MpiDatatype, PathLike, Rank
 from mpired.ranks import rank_list
 from mpired.windows.call import (
-    Done,
     WindowRequest,
     plan_accumulate,
     plan_compare_and_swap,
@@ -100,7 +99,8 @@ class Window:
         """
         given: Any = origin if isinstance(origin, list | tuple) else [origin]
         origins = rank_list([at_hand(each, f"origin {number}") for number, each in enumerate(given)], options)
-        done = _run(partial(plan_accumulate, self.paths, origins, op, options), context, *origins)
+        plan = partial(plan_accumulate, self.paths, origins, op, options)
+        done = repeated(plan, lambda request, _: transact(request), [*paths(origins)], context)
         return len(done.origins) - len(done.skipped)
 
     @with_options(*FETCH, "progress")
@@ -152,16 +152,11 @@ class Window:
         return _fetched(plan, context, compare, value).reshape(-1)[0]
 
 
-def _run(plan: Callable[[Context], WindowRequest], context: Context, *origins: object) -> Done:
-    """Plan a call and carry it out; some of the origins may be files."""
+def _fetched(plan: Callable[[Context], WindowRequest], context: Context, *origins: object) -> np.ndarray:
+    """Carry out a call, of which some origins may be files, and return the old elements in their shape."""
     given = [origin.path if isinstance(origin, AtHand) else origin for origin in origins]
     files = [origin for origin in given if isinstance(origin, str | os.PathLike)]
-    return repeated(plan, lambda request, _: transact(request), files, context)
-
-
-def _fetched(plan: Callable[[Context], WindowRequest], context: Context, *origins: object) -> np.ndarray:
-    """Carry out a call, and return the old elements in their shape."""
-    done = _run(plan, context, *origins)
+    done = repeated(plan, lambda request, _: transact(request), files, context)
     assert done.fetched is not None  # noqa: S101 - such a call fetches
     assert done.model is not None  # noqa: S101 - and has their model
     (like,) = done.model.buffers
