@@ -52,15 +52,6 @@ class Recipient(NamedTuple):
     file: RankFile
     word: str | AtHand
 
-    @property
-    def stem(self) -> str:
-        """The name of its file without folder and suffix."""
-        name = self.word if isinstance(self.word, str) else self.word.path
-        if name is None or name == "-":
-            what = self.file.source.name.partition(" of ")[0]
-            raise UsageError("{stem}", f"rank {self.share.rank} is {what}, which has no name; use {{rank}}")
-        return os.path.splitext(os.path.basename(codecs.stripped(name)))[0]
-
 
 def expand(pattern: str, ranks: Sequence[Recipient]) -> list[str]:
     """Return the name of each rank's result."""
@@ -70,8 +61,15 @@ def expand(pattern: str, ranks: Sequence[Recipient]) -> list[str]:
     fields = pattern.replace("{{", "")
     if "{rank" not in fields and "{stem" not in fields:
         raise UsageError(pattern, "names one file for several results; put {rank} or {stem} into it")
-    stems = "{stem" in fields
-    return [pattern.format(rank=each.share.rank, group=each.group, stem=each.stem if stems else "") for each in ranks]
+    names = []
+    for group, share, file, word in ranks:
+        name = word if isinstance(word, str) else word.path
+        if "{stem" in fields and name in {None, "-"}:
+            what = file.source.name.partition(" of ")[0]
+            raise UsageError("{stem}", f"rank {share.rank} is {what}, which has no name; use {{rank}}")
+        stem = os.path.splitext(os.path.basename(codecs.stripped(name or "")))[0]
+        names.append(pattern.format(rank=share.rank, group=group, stem=stem))
+    return names
 
 
 def check_different(names: Sequence[str]) -> None:

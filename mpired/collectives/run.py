@@ -21,7 +21,7 @@ from mpired.errors import WorkerError
 from mpired.files import calls, copying
 from mpired.files.output import Output, StreamOutput
 from mpired.files.scratch import Scratch
-from mpired.formats import ArrayLayout, FlatLayout, Layout, MarkingLayout, decoding
+from mpired.formats import ArrayLayout, Encoder, FlatLayout, Layout, MarkingLayout, decoding
 from mpired.formats.array import Array, stored_array
 from mpired.ops import overflow, stands_for_null
 from mpired.progress import Progress, no_progress
@@ -64,7 +64,7 @@ class Result(NamedTuple):
 def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], context: Context, *, link: bool) -> None:
     """Carry out a fold into the drafts of its results: workers write flat ones, the others are encoded afterwards."""
     flat: list[ResultFile] = []
-    encoded: list[tuple[Result, Output]] = []
+    encoded: list[tuple[Share, MarkingLayout | Encoder, Output]] = []
     made: list[tuple[Layout, Output]] = []
     copied: list[tuple[Output, Output]] = []
     first: dict[object, Output] = {}
@@ -82,10 +82,15 @@ def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], contex
         elif isinstance(layout, ArrayLayout):
             flat.append(_laid(result, layout, draft, plan, is_counted=result.share[1:] not in counted))
         else:
-            encoded.append((result, draft))
+            encoded.append((result.share, layout, draft))
         counted.add(result.share[1:])
-    if encoded:
-        _encode(plan, encoded, flat, context)
+    if encoded:  # from a scratch file; workers write the flat ones meanwhile
+        shares = [share for share, _, _ in encoded]
+        missing = [layout.missing if isinstance(layout, MarkingLayout) else () for _, layout, _ in encoded]
+        with folded(plan, shares, encoded[0][-1], context, also=flat, missing=missing) as arrays:
+            for (_, encode, draft), buffers in zip(encoded, arrays, strict=True):
+                with draft.created() as fd, log.step("encoding results"):
+                    encode(buffers, fd)
     else:
         fold(plan, flat, context)
     for layout, draft in made:
@@ -93,17 +98,6 @@ def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], contex
             _finish_headers(layout, draft, plan)
     for original, draft in copied:  # there are several only together
         cast("Draft", draft).repeat(cast("Draft", original), link=link)
-
-
-def _encode(plan: Plan, encoded: Sequence[tuple[Result, Output]], flat: Sequence[ResultFile], context: Context) -> None:
-    """Fold results into a scratch file, and encode them into their drafts; workers write the flat ones meanwhile."""
-    shares, layouts = [result.share for result, _ in encoded], [result.layout for result, _ in encoded]
-    missing = [layout.missing if isinstance(layout, MarkingLayout) else () for layout in layouts]
-    with folded(plan, shares, encoded[0][1], context, also=flat, missing=missing) as arrays:
-        for (result, draft), buffers in zip(encoded, arrays, strict=True):
-            assert not isinstance(result.layout, FlatLayout)  # noqa: S101 - sorted so by `fill`
-            with draft.created() as fd, log.step("encoding results"):
-                result.layout(buffers, fd)
 
 
 def _flow(result: Result, layout: FlatLayout, output: StreamOutput, plan: Plan) -> ResultFile | None:

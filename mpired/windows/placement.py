@@ -198,7 +198,14 @@ def _box(window: Array, text: str, given: Given, context: Context) -> tuple[tupl
     if shape is None:
         raise UsageError("`at`", f"needs an array with a shape, and {window.source.name} is raw; use `target_disp`")
     parts = parsed_index("at", text, shape)
-    lists = [_along(text, part, axis, dim) for axis, (part, dim) in enumerate(zip(parts, shape, strict=True))]
+    lists = []  # of the indices along each axis
+    for axis, (part, dim) in enumerate(zip(parts, shape, strict=True)):
+        chosen = part if isinstance(part, slice) else slice(part, part + 1)
+        if (chosen.step or 1) < 0:
+            raise UsageError(f"`at={text!r}`", "goes backwards; a step is positive here")
+        if any(not -dim <= bound <= dim for bound in (chosen.start, chosen.stop) if bound is not None):
+            raise RangeError(f"`at={text!r}`", f"is out of bounds for axis {axis} with {dim} elements")
+        lists.append(np.arange(*chosen.indices(dim), dtype=np.int64))
     kept = tuple(len(each) for each, part in zip(lists, parts, strict=True) if isinstance(part, slice))
     without_ones = [tuple(n for n in shape if n != 1) for shape in (kept, given.shape or ())]
     if given.whole and given.shape is not None and without_ones[0] != without_ones[1]:
@@ -209,15 +216,3 @@ def _box(window: Array, text: str, given: Given, context: Context) -> tuple[tupl
     positions = np.ravel_multi_index(np.ix_(*lists), shape, order=order)
     starts = positions.ravel(order) * window.stored.itemsize
     return kept, Runs(starts, np.ones(len(starts), np.int64), window.stored.itemsize)
-
-
-def _along(text: str, part: int | slice, axis: int, dim: int) -> np.ndarray:
-    """Return the indices that a box takes along an axis."""
-    if isinstance(part, int):
-        return np.array([part], np.int64)
-    bounds = [bound for bound in (part.start, part.stop) if bound is not None]
-    if (part.step or 1) < 0:
-        raise UsageError(f"`at={text!r}`", "goes backwards; a step is positive here")
-    if any(not -dim <= bound <= dim for bound in bounds):
-        raise RangeError(f"`at={text!r}`", f"is out of bounds for axis {axis} with {dim} elements")
-    return np.arange(*part.indices(dim), dtype=np.int64)
