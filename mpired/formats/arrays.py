@@ -499,14 +499,12 @@ class KeptArrays(NamedTuple):
         """Return all values of each, packed ones unpacked, with a mask if some are missing."""
         found = self._stored(self.carried)
         for each in self.carried:
-            values, valid = found.get(each.name, np.empty(0)), None
+            values, valid = found[each.name], None
             if each.packing is not None and not each.packing.wrong:
                 values, valid = each.packing.unpacked(values, nullable=True)
-            elif each.missing is not None and each.dtype is not None:
-                values = values.astype(each.dtype.newbyteorder("="), copy=False)
-                valid = each.missing.present(values)
-            else:
-                continue
+            elif each.dtype is not None and (each.dtype.kind in "iu" or each.missing is not None):
+                values = values.astype(each.dtype.newbyteorder("="), copy=False)  # with or without a sign
+                valid = None if each.missing is None else each.missing.present(values)
             found[each.name] = values if valid is None else np.ma.MaskedArray(values, mask=~valid)
         return found
 

@@ -274,7 +274,7 @@ def _buffer(table: TableHeader, inputs: InputOptions, columns: tuple[str, ...]) 
         raise DatatypeError(source.name, f"{reason}{'; a pair is of two columns of numbers' if inputs.pair else ''}")
     else:
         if inputs.pair and not inputs.named:
-            check_pair(source, inputs.pair, form, "columns")
+            check_pair(source, columns, form, "columns")
         datatype, names = declared(source, inputs._replace(type_order=None), form, what), form.names or ()
     return table.array(columns, datatype, names, nullable=inputs.nullable)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpired.datatypes import Group, from_dtype, value_index
 from mpired.datatypes.pairs import FIELDS
-from mpired.errors import BufferFileError, DatatypeError
+from mpired.errors import BufferFileError, DatatypeError, UsageError
 from mpired.formats.input_options import InputOptions
 from mpired.sources.source import Source
 
@@ -23,8 +23,10 @@ def picked(source: Source, names: Iterable[str], wanted: Sequence[str], what: st
     found: dict[str, None] = {}
     for name in wanted:
         some = [name] if name in there else [each for each in there if fnmatch.fnmatchcase(each, name)]
-        if not some or (name not in there and not _SIGNS & set(name)):
-            raise BufferFileError(source.name, missing(name, list(there), what))
+        is_pattern = bool(_SIGNS & set(name))
+        if not some or (name not in there and not is_pattern):
+            pattern = " like" if is_pattern else ""
+            raise BufferFileError(source.name, f"has no {what}{pattern} {name!r}; its {what}s are {listed([*there])}")
         found |= dict.fromkeys(some)
     return list(found)
 
@@ -33,17 +35,11 @@ def chosen(source: Source, names: Collection[str], inputs: InputOptions) -> tupl
     """Return the names of the arrays that are combined, none if all others are, and of those that are kept."""
     # A name goes before a pattern, and of two patterns that of the arrays that are combined.
     free = [name for name in names if name not in inputs.keep]
-    if lacking := next((name for name in inputs.pair or () if name not in names), None):
-        raise BufferFileError(source.name, missing(lacking, list(names), inputs.noun))
-    combined = dict.fromkeys(inputs.pair or picked(source, free, inputs.columns, inputs.noun))
+    combined = dict.fromkeys(picked(source, free, inputs.pair or inputs.columns, inputs.noun))
+    if inputs.pair and len(combined) != 2:  # noqa: PLR2004 - a pair
+        raise UsageError("`pair`", f"means the {inputs.noun}s {listed([*combined])} of {source.name}; name two")
     kept = (name for name in picked(source, names, inputs.keep, inputs.noun) if name not in combined)
     return combined, dict.fromkeys(kept)
-
-
-def missing(name: str, names: Sequence[str], what: str) -> str:
-    """Return the error for a name that nothing has."""
-    pattern = f" like {name!r}" if _SIGNS & set(name) else f" {name!r}"
-    return f"has no {what}{pattern}; its {what}s are {listed(names)}"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -69,7 +65,7 @@ def lacking(this: str, mine: Sequence[str], other: str, theirs: Sequence[str]) -
     return text
 
 
-def check_pair(source: Source, pair: tuple[str, str], dtype: np.dtype, what: str) -> None:
+def check_pair(source: Source, pair: Sequence[str], dtype: np.dtype, what: str) -> None:
     """Raise `DatatypeError` if two columns or arrays of numbers, `dtype` together, are not a value and an index."""
     if from_dtype(dtype).group is Group.PAIR:
         return

@@ -111,11 +111,16 @@ def test_times_without_a_mean(tmp_path):
     whole = [tmp_path / f"whole{number}.nc" for number in range(2)]
     mpired.reduce(whole, op="mean", output=tmp_path / "a.nc", ignore_coordinates=["time"])
     assert read(tmp_path / "a.nc", decode_times=False)["time"].values.tolist() == [30]  # of 15 and 45
-    other = [tmp_path / f"other{number}.nc" for number in range(2)]
-    with pytest.warns(InputWarning, match="'time' has lengths, units or calendars in the ranks of which no mean"):
-        mpired.reduce(other, op="mean", output=tmp_path / "c.nc", ignore_coordinates=["time"])
-    data = read(tmp_path / "c.nc", decode_times=False)
-    assert (data["time"].values.tolist(), "cell_methods" in data["tas"].attrs) == ([15.5], False)
+    undated = month(1)
+    undated["time"].attrs["units"] = "days"
+    undated.to_netcdf(tmp_path / "undated.nc")
+    month(0).to_netcdf(tmp_path / "dated.nc")
+    for names in (("other0.nc", "other1.nc"), ("dated.nc", "undated.nc")):
+        ranks = [tmp_path / name for name in names]
+        with pytest.warns(InputWarning, match="'time' has lengths, units or calendars in the ranks of which no mean"):
+            mpired.reduce(ranks, op="mean", output=tmp_path / "c.nc", ignore_coordinates=["time"], overwrite=True)
+        data = read(tmp_path / "c.nc", decode_times=False)
+        assert (data["time"].values.tolist(), "cell_methods" in data["tas"].attrs) == ([15.5], False)
 
 
 def test_ops_without_a_method_of_cells(tmp_path):

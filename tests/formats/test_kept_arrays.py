@@ -237,9 +237,9 @@ def test_what_differs_or_has_no_place_is_refused(tmp_path):
     )
 
 
-def save_measured(path):
+def save_measured(path, form):
     """Write packed, unsigned and missing values, as netCDF4 knows them."""
-    with netCDF4.Dataset(path, "w", format="NETCDF3_CLASSIC") as file:
+    with netCDF4.Dataset(path, "w", format=form) as file:
         file.createDimension("x", 4)
         file.createVariable("w", "f8", ("x",))[:] = np.arange(4)
         for name, code, scale in (("packed", "i2", 0.5), ("all_there", "i4", 0.25), ("marked", "i4", None)):
@@ -252,9 +252,10 @@ def save_measured(path):
         made[:] = np.array([1, 255, 2, 254], "u1")
 
 
-def test_packed_and_missing_values_are_decoded(tmp_path):
+@pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF4"])
+def test_packed_and_missing_values_are_decoded(form, tmp_path):
     """In Python, and in formats that have no packing."""
-    save_measured(tmp_path / "r.nc")
+    save_measured(tmp_path / "r.nc", form)
     with netCDF4.Dataset(tmp_path / "r.nc") as file:
         expected = {name: each[...].tolist() for name, each in file.variables.items() if name != "w"}
     found = mpired.reduce([tmp_path / "r.nc"], "sum", columns="w", keep="*")
