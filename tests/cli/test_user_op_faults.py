@@ -322,16 +322,13 @@ def test_ops_of_a_file(workshop, tmp_path):
     assert run("ops", "empty.py", cwd=workshop) == (0, b"", message)
 
 
-@each(
-    "file, reason",
-    [
-        ("missing.py", "the file does not exist"),
-        (".", "is not a regular file"),
-        ("text.txt", "is not a Python file"),
-        ("syntax.py", "raised SyntaxError"),
-        ("ends.py", "it ended with status 0"),
-    ],
-)
+@each("file, reason", [
+    ("missing.py", "the file does not exist"),
+    (".", "is not a regular file"),
+    ("text.txt", "is not a Python file"),
+    ("syntax.py", "raised SyntaxError"),
+    ("ends.py", "it ended with status 0"),
+])  # fmt: skip
 def test_files_that_cannot_be_listed(workshop, file, reason):
     with unchanged(workshop), nothing_left():
         refused(run("ops", file, cwd=workshop), 7, f"mpired: {file}: ", reason)

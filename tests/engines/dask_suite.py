@@ -112,17 +112,14 @@ def results(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.glob("out*"))}
 
 
-@pytest.mark.parametrize(
-    ("verb", "op", "output"),
-    [
-        ("reduce", "sum", "out.npy"),
-        ("reduce", "ops.py:add", "out.parquet"),
-        ("scan", "prod", "out{rank}.npy"),
-        ("reduce_scatter_block", "sum", "out{rank}.npy"),
-        ("allreduce", "sum", "out{rank}.npy"),
-        ("reduce", "mean,std,ops.py:add", "out.npz"),
-    ],
-)
+@pytest.mark.parametrize(("verb", "op", "output"), [
+    ("reduce", "sum", "out.npy"),
+    ("reduce", "ops.py:add", "out.parquet"),
+    ("scan", "prod", "out{rank}.npy"),
+    ("reduce_scatter_block", "sum", "out{rank}.npy"),
+    ("allreduce", "sum", "out{rank}.npy"),
+    ("reduce", "mean,std,ops.py:add", "out.npz"),
+])  # fmt: skip
 @pytest.mark.sampled(2)
 def test_the_same_bits(verb, op, output, here, client):
     call = getattr(mpired, verb)

@@ -154,17 +154,14 @@ def test_every_array_is_in_the_result(form, tmp_path):
         assert repr(np.asarray(found[name]).astype(there.dtype).tolist()) == repr(there.tolist()), name
 
 
-@each(
-    "form, to, without",
-    [
-        ("npz", ".safetensors", "gaps names when raw"),
-        ("npz", ".nc", "mask gaps half names when raw"),
-        ("safetensors", ".zarr.zip", ""),
-        ("hdf5", ".npz", "cubes lists mixed names odd raw"),
-        ("netcdf", ".safetensors", ""),
-        ("zarr", ".h5", "when raw"),
-    ],
-)
+@each("form, to, without", [
+    ("npz", ".safetensors", "gaps names when raw"),
+    ("npz", ".nc", "mask gaps half names when raw"),
+    ("safetensors", ".zarr.zip", ""),
+    ("hdf5", ".npz", "cubes lists mixed names odd raw"),
+    ("netcdf", ".safetensors", ""),
+    ("zarr", ".h5", "when raw"),
+])  # fmt: skip
 def test_another_format_has_the_arrays_of_numbers(form, to, without, tmp_path_factory, monkeypatch):
     """With their names and types; the summary names the others. Numbers of machine learning become floats."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")  # the history of results has the time

@@ -96,16 +96,13 @@ def test_ulps_are_steps(code):
     assert found.buffers[0].ulp.amount == int(expected.max())
 
 
-@each(
-    "options, equal",
-    [
-        ({}, "b"),
-        ({"nan_equal": True}, "bn"),
-        ({"ulp": 0}, "z"),
-        ({"atol": 0.0}, "z"),
-        ({"ulp": 0, "nan_equal": True}, "zbn"),
-    ],
-)
+@each("options, equal", [
+    ({}, "b"),
+    ({"nan_equal": True}, "bn"),
+    ({"ulp": 0}, "z"),
+    ({"atol": 0.0}, "z"),
+    ({"ulp": 0, "nan_equal": True}, "zbn"),
+])  # fmt: skip
 def test_zeros_and_nans(options, equal):
     """Zeros of both signs (z), the same NaN (b), NaNs of other bits (n)."""
     nan, other = np.array([0x7FF8 << 48, 0xFFF8 << 48 | 5], "u8").view("f8")
@@ -114,15 +111,12 @@ def test_zeros_and_nans(options, equal):
         assert mpired.diff(np.array([1.0, a]), np.array([1.0, b]), **options).equal is (name in equal), name
 
 
-@each(
-    "b, reason",
-    [
-        ({"x": [1.0, 2.0]}, "B has count 2 in 'x', but A ('a.parquet') has 1"),
-        ({"x": pa.array([1.0], pa.float32())}, "B has datatype MPI_FLOAT (float32) in 'x', but A ('a.parquet') has"),
-        ({"z": [1.0]}, "B has 'z' where A"),
-        ({"x": [1.0], "y": [1.0]}, "B has 2 columns, but A"),
-    ],
-)
+@each("b, reason", [
+    ({"x": [1.0, 2.0]}, "B has count 2 in 'x', but A ('a.parquet') has 1"),
+    ({"x": pa.array([1.0], pa.float32())}, "B has datatype MPI_FLOAT (float32) in 'x', but A ('a.parquet') has"),
+    ({"z": [1.0]}, "B has 'z' where A"),
+    ({"x": [1.0], "y": [1.0]}, "B has 2 columns, but A"),
+])  # fmt: skip
 def test_what_the_headers_say(b, reason, tmp_path):
     pq.write_table(pa.table({"x": [1.0]}), tmp_path / "a.parquet")
     pq.write_table(pa.table(b), tmp_path / "b.parquet")
@@ -163,21 +157,18 @@ def test_places_in_a_large_block():
     assert found.buffers[0].difference.index == (299, 199)
 
 
-@each(
-    "words, status, reasons",
-    [
-        ("a.npy", 2, ["Missing argument 'B'"]),
-        ("a.npy a.npy a.npy", 2, ["unexpected extra argument"]),
-        ("a.bin a.npy", 2, ["a.bin", "give --type"]),
-        ("a.npy a.npy --type float", 3, ["a.npy", "not MPI_FLOAT", "leave --type out"]),
-        ("a.npy a.npy --ulp 1 --atol 1", 2, ["--ulp", "leave one of them out"]),
-        ("a.npy a.npy --rtol nan", 2, ["--rtol", "give 0 or more"]),
-        ("a.npy a.npy --atol -1", 2, ["--atol", "give 0 or more"]),
-        ("a.npy a.npy --ulp -1", 2, ["--ulp", "-1"]),
-        ("- - --type byte", 2, ["standard input"]),
-        ("a.npy a.npy --max-memory 1M", 2, ["--max-memory", "too little"]),
-    ],
-)
+@each("words, status, reasons", [
+    ("a.npy", 2, ["Missing argument 'B'"]),
+    ("a.npy a.npy a.npy", 2, ["unexpected extra argument"]),
+    ("a.bin a.npy", 2, ["a.bin", "give --type"]),
+    ("a.npy a.npy --type float", 3, ["a.npy", "not MPI_FLOAT", "leave --type out"]),
+    ("a.npy a.npy --ulp 1 --atol 1", 2, ["--ulp", "leave one of them out"]),
+    ("a.npy a.npy --rtol nan", 2, ["--rtol", "give 0 or more"]),
+    ("a.npy a.npy --atol -1", 2, ["--atol", "give 0 or more"]),
+    ("a.npy a.npy --ulp -1", 2, ["--ulp", "-1"]),
+    ("- - --type byte", 2, ["standard input"]),
+    ("a.npy a.npy --max-memory 1M", 2, ["--max-memory", "too little"]),
+])  # fmt: skip
 def test_trouble_is_told_in_a_line_and_is_no_difference(words, status, reasons, tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(3))
     np.zeros(3).tofile(tmp_path / "a.bin")
