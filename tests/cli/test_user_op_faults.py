@@ -109,7 +109,6 @@ DOUBLED = "is the name of 2 entry points (first:f of one, second:f of other); wr
 
 distribution = partial(install, group="mpired.ops")
 
-
 GOOD = """
 import numpy as np, mpired
 @mpired.op(commute=True, identity=-np.inf)
@@ -211,7 +210,6 @@ def without_mpi4py(monkeypatch):
 
 
 TIMEOUT = ("--op-timeout", "0.3")
-
 
 RETURNS = "an op of two arguments returns an array of float64 with the shape (4,)"
 ARGUMENTS = "must take two arrays, or (invec, inoutvec, len, datatype)"

@@ -80,9 +80,6 @@ def test_memory_is_kept(name, large):
         assert peaks.open_files <= work["open_files"]
 
 
-# Open files
-
-
 MANY = 60
 LENGTH = 3000  # more than is read of a file when it is looked at
 

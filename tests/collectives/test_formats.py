@@ -155,9 +155,6 @@ def test_calls_that_are_refused(folder):
     check_refusals(folder, rows, stdin=A.tobytes())
 
 
-# --header copy
-
-
 COPY = ("--op", "sum", "--type", ">i4", "--offset", "16", "--header", "copy")
 RANKS = tuple(f"r{rank}.bin" for rank in range(3))
 

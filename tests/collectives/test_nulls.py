@@ -138,9 +138,6 @@ def test_a_null_does_not_overflow(tmp_path, recwarn):
         assert mpired.reduce(paths[:2], "sum", nulls="propagate").tolist() == [-56, None]
 
 
-# In formats with arrays, and in place
-
-
 def test_pairs_of_tables(tmp_path):
     """A structure that may be null has two arrays, too; without nulls HDF5 keeps it."""
     kind = pa.struct([("v", "f8"), ("i", "i4")])

@@ -87,9 +87,6 @@ def test_order(tmp_path, monkeypatch, nranks, words):
         assert np.load(tmp_path / "result.npy").tobytes() == expected.tobytes(), place
 
 
-# Ops that call functions of MPI
-
-
 WITH_MPI = r"""
 #include <mpi.h>
 
