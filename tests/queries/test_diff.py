@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -184,24 +183,18 @@ def test_a_bug_is_no_difference(tmp_path):
     assert "ZeroDivisionError" in outcome.err
 
 
-def write_directories(folder):
-    """Write two directories of files of several formats, some of which differ."""
-    for name in "ab":
-        inner = folder / name / "inner"
-        inner.mkdir(parents=True)
-        np.save(folder / name / "same.npy", np.arange(3))
-        np.save(inner / "other.npy", np.arange(3) + (name == "b"))
-        (folder / name / "README").write_text(f"text {name}")
-        (folder / name / f"only {name}.txt").write_text("x")
-        xr.Dataset({"t": ("x", [1, 2 + (name == "b")])}).to_zarr(inner / "store.zarr", consolidated=False)
-        pq.write_table(pa.table({"x": [1.0, None]}), inner / "table.parquet")
-    (folder / "a" / "bad.npy").write_bytes(b"\x93NUMPY")
-    shutil.copy(folder / "a" / "bad.npy", folder / "b" / "bad.npy")
-
-
 def test_directories(tmp_path):
     """A store is one file; what no format reads is compared by its bytes."""
-    write_directories(tmp_path)
+    for name in "ab":
+        folder = tmp_path / name
+        (folder / "inner").mkdir(parents=True)
+        np.save(folder / "same.npy", np.arange(3))
+        np.save(folder / "inner/other.npy", np.arange(3) + (name == "b"))
+        (folder / "README").write_text(f"text {name}")
+        (folder / f"only {name}.txt").write_text("x")
+        xr.Dataset({"t": ("x", [1, 2 + (name == "b")])}).to_zarr(folder / "inner/store.zarr", consolidated=False)
+        pq.write_table(pa.table({"x": [1.0, None]}), folder / "inner/table.parquet")
+        (folder / "bad.npy").write_bytes(b"\x93NUMPY")
     outcome = run("diff", "a", "b", cwd=tmp_path)
     assert (outcome.status, outcome.err) == (1, "")
     *files, total = outcome.out.decode().splitlines()
