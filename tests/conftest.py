@@ -21,8 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 import template
 from needs import needs
-from three_ranks import A, B, C
-from values import folder_in_memory
+from values import A, B, C, folder_in_memory
 
 from mpired.engines import pool
 from mpired.engines.worker import results

@@ -13,6 +13,7 @@ import itertools
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -39,6 +40,15 @@ class Event(NamedTuple):
 
 
 _NAMES = frozenset({"name", "unlink", "rename"})
+# The calls that need only their arguments: the kind of their events, and what these have besides the file.
+_NOTED: dict[str, tuple[str, Callable[..., dict[str, object]]]] = {
+    "fsync": ("sync", dict),
+    "fdatasync": ("sync data", dict),
+    "ftruncate": ("resize", lambda nbytes: {"offset": nbytes}),
+    "posix_fallocate": ("grow", lambda start, nbytes: {"offset": start + nbytes}),
+    "setxattr": ("attribute", lambda name, value: {"attribute": name, "data": value}),
+    "removexattr": ("attribute", lambda name: {"attribute": name, "removed": True}),
+}
 
 
 class Recorder:
@@ -50,10 +60,9 @@ class Recorder:
         self._originals: dict[str, Callable[..., object]] = {}
 
     def __enter__(self) -> Self:
-        for name in ("open", "pwrite", "ftruncate", "posix_fallocate", "copy_file_range", "fsync", "fdatasync", "link",
-                     "replace", "unlink", "setxattr", "removexattr"):  # fmt: skip
+        for name in ("open", "pwrite", "copy_file_range", "link", "replace", "unlink", *_NOTED):
             self._originals[name] = getattr(os, name)
-            setattr(os, name, getattr(self, f"_{name}"))
+            setattr(os, name, partial(self._note, name) if name in _NOTED else getattr(self, f"_{name}"))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -102,33 +111,11 @@ class Recorder:
         self._add("write", target, offset=to, data=os.pread(source, done, start))  # type: ignore[arg-type]
         return done
 
-    def _ftruncate(self, fd: int, nbytes: int) -> None:
-        self._call("ftruncate", fd, nbytes)
-        self._add("resize", fd, offset=nbytes)
-
-    def _posix_fallocate(self, fd: int, start: int, nbytes: int) -> None:
-        self._call("posix_fallocate", fd, start, nbytes)
-        self._add("grow", fd, offset=start + nbytes)
-
-    def _fsync(self, fd: int) -> None:
-        self._call("fsync", fd)
-        self._add("sync", fd)
-
-    def _fdatasync(self, fd: int) -> None:
-        self._call("fdatasync", fd)
-        self._add("sync data", fd)
-
-    def _setxattr(self, file: object, name: str, value: bytes) -> None:
-        self._call("setxattr", file, name, value)
-        self._attribute(file, name, data=value)
-
-    def _removexattr(self, file: object, name: str) -> None:
-        self._call("removexattr", file, name)
-        self._attribute(file, name, removed=True)
-
-    def _attribute(self, file: object, name: str, **details: object) -> None:
-        inode = os.stat(file).st_ino  # type: ignore[arg-type]
-        self.events.append(Event("attribute", inode, attribute=name, **details))  # type: ignore[arg-type]
+    def _note(self, name: str, file: object, *arguments: object) -> None:
+        """Let a call happen that needs no more than its arguments, and write it down."""
+        self._call(name, file, *arguments)
+        kind, details = _NOTED[name]
+        self.events.append(Event(kind, os.stat(file).st_ino, **details(*arguments)))  # type: ignore[arg-type]
 
 
 def _place(name: object, dirfd: object) -> Place:

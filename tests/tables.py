@@ -35,7 +35,6 @@ SUFFIXES = ("parquet", "arrow")
 THREE = np.array([1.0, 2.0, 3.0])
 PAIRS = pa.array([{"v": 1.5, "i": 1}, {"v": -2.0, "i": 2}, {"v": 0.0, "i": 3}], pa.struct([("v", "f8"), ("i", "i4")]))
 
-
 SMALLEST = {
     "plain.parquet": bytes_of(pa.table({"x": THREE}), "parquet"),
     "pages2.parquet": bytes_of(

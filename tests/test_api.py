@@ -24,24 +24,21 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
-@each(
-    "options, subject, reason",
-    [
-        ({"jobs": "x"}, "`jobs`", "not an integer"),
-        ({"jobs": -1}, "`jobs`", "-1 is negative; give 0 or more"),
-        ({"types": 3}, "`types`", "not the path"),
-        ({"to": "xls", "output": "new.npy"}, "`to`", "not a format"),
-        ({"to": "csv"}, "`to`", "is for files"),
-        ({"group_b": []}, "`group_b`", "has no ranks"),
-        ({"op_timeout": 3}, "`op_timeout`", "is predefined"),
-        ({"type": float}, "`type`", "is not a text"),
-        ({"columns": "d,i"}, "`columns`", "files with columns or arrays"),
-        ({"in_place": True, "output": "new.npy"}, "`in_place`", "leave `output` out"),
-        ({"output": "c.npy"}, "c.npy", "overwrite=True"),
-        ({"output": "b.npy", "overwrite": True}, "b.npy", "is the file of rank 1"),
-        *(({"op": op}, "", "neither the name of an op nor a function") for op in (None, 3, {"sum"})),
-    ],
-)
+@each("options, subject, reason", [
+    ({"jobs": "x"}, "`jobs`", "not an integer"),
+    ({"jobs": -1}, "`jobs`", "-1 is negative; give 0 or more"),
+    ({"types": 3}, "`types`", "not the path"),
+    ({"to": "xls", "output": "new.npy"}, "`to`", "not a format"),
+    ({"to": "csv"}, "`to`", "is for files"),
+    ({"group_b": []}, "`group_b`", "has no ranks"),
+    ({"op_timeout": 3}, "`op_timeout`", "is predefined"),
+    ({"type": float}, "`type`", "is not a text"),
+    ({"columns": "d,i"}, "`columns`", "files with columns or arrays"),
+    ({"in_place": True, "output": "new.npy"}, "`in_place`", "leave `output` out"),
+    ({"output": "c.npy"}, "c.npy", "overwrite=True"),
+    ({"output": "b.npy", "overwrite": True}, "b.npy", "is the file of rank 1"),
+    *(({"op": op}, "", "neither the name of an op nor a function") for op in (None, 3, {"sum"})),
+])  # fmt: skip
 def test_wrong_words(options, subject, reason, folder):
     with unchanged(folder), pytest.raises(mpired.MpiredError) as caught:
         mpired.reduce(["a.npy", "b.npy"], **{"op": "sum"} | options)

@@ -30,7 +30,6 @@ COMING_FROM = ROOT / "docs" / "coming-from.md"
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^]]*\]\(([^)#:]*)(?:#([^)]*))?\)")
 PICTURE = re.compile(r"!\[([^]]*)\]")
-CELL = re.compile(r"^\|.*\| `((?:[^`]* )?mpired [^`]+)` \|$", re.MULTILINE)
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 

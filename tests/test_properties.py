@@ -11,11 +11,7 @@ from hypothesis import strategies as st
 
 import mpired
 
-EXAMPLES = settings(max_examples=30, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink))
-
-legal_pairs = st.sampled_from(matrix.LEGAL_PAIRS)
-nranks = st.integers(1, 6)
-counts = st.integers(0, 40) | st.sampled_from([63, 64, 65, 127, 128, 129])
+COUNTS = st.integers(0, 40) | st.sampled_from([63, 64, 65, 127, 128, 129])
 
 
 def components(code):
@@ -31,8 +27,9 @@ def components(code):
 
 
 @st.composite
-def buffers(draw, name, how_many=nranks, count=counts):
-    """Draw the buffers of some ranks, all of one count; elements come from a small pool, so that there are ties."""
+def reductions(draw):
+    """Draw an op, a datatype and ranks, all of one count; elements come from a small pool, so that there are ties."""
+    op, name = draw(st.sampled_from(matrix.LEGAL_PAIRS))
     parts, extent = reference.FORMS[name]
     pool = []
     for _ in range(draw(st.integers(1, 12))):
@@ -41,26 +38,12 @@ def buffers(draw, name, how_many=nranks, count=counts):
             component = draw(components(code))
             element[at : at + len(component)] = component
         pool.append(bytes(element))
-    number = draw(count)
+    number = draw(COUNTS)
     choices = random.Random(draw(st.integers(0, 2**16)))
-    return [b"".join(choices.choices(pool, k=number)) for _ in range(draw(how_many))]
+    return op, name, [b"".join(choices.choices(pool, k=number)) for _ in range(draw(st.integers(1, 6)))]
 
 
-@st.composite
-def reductions(draw, pairs=legal_pairs, how_many=nranks):
-    op, name = draw(pairs)
-    return op, name, draw(buffers(name, how_many))
-
-
-def write(directory, ranks, before=b"", after=b""):
-    paths = []
-    for i, rank in enumerate(ranks):
-        paths.append(directory / f"rank{i}.bin")
-        paths[-1].write_bytes(before + rank + after)
-    return paths
-
-
-@settings(EXAMPLES, max_examples=100)
+@settings(max_examples=100, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink))
 @given(
     reduction=reductions(),
     byte_order=st.sampled_from(["big", "little", "native"]),
@@ -77,7 +60,10 @@ def test_a_reduction_is_the_twins(directory, reduction, byte_order, header, trai
         return reference.swapped(name, octets) if byte_order == "big" else octets
 
     ranks = [ordered(rank) for rank in ranks]
-    paths, output = write(directory, ranks, header, trailer), directory / "result.bin"
+    content = [header + data + trailer for data in ranks]
+    paths, output = [directory / f"rank{rank}.bin" for rank in range(len(ranks))], directory / "result.bin"
+    for path, octets in zip(paths, content, strict=True):
+        path.write_bytes(octets)
     # Arbitrary bytes may start like a file of another format.
     options = {"type": name, "format": "raw", "byte_order": byte_order, "offset": len(header)}
     options |= {"count": len(ranks[0]) // reference.FORMS[name][1], "root": min(root, len(ranks) - 1)}
@@ -85,7 +71,6 @@ def test_a_reduction_is_the_twins(directory, reduction, byte_order, header, trai
     assert output.read_bytes().hex(" ") == ordered(expected).hex(" ")
     array = mpired.reduce(paths, op, **options)
     mpired.reduce(paths, op, in_place=True, **options)
-    content = [header + data + trailer for data in ranks]
     place = slice(len(header), len(header) + len(ranks[0]))
     in_place = ordered(paths[options["root"]].read_bytes()[place])
     found = b"".join(reference.without_padding(name, each) for each in reference.elements(name, in_place))

@@ -103,7 +103,8 @@ def test_the_source_distribution_has_the_kernels_in_c(tmp_path):
     assert f"mpired/{LIBRARY}" not in names
 
 
-def test_metadata(wheel):
+def test_metadata_and_links(wheel):
+    """Links lead to pages of the site; the description has as many as the README, none into the repository."""
     (path,) = wheel.glob("*.dist-info/METADATA")
     told = email.message_from_string(path.read_text())
     assert told["Author"] == "The mpired developers"
@@ -112,19 +113,6 @@ def test_metadata(wheel):
     assert {"Typing :: Typed", "Development Status :: 4 - Beta"} <= set(classifiers)
     shown = run("--version", cwd=path.parent).out.decode()
     assert (told["Version"], shown) == (mpired.__version__, f"mpired {told['Version']}\n")
-
-
-def test_the_last_release_is_the_same_in_the_changelog_and_the_citation():
-    (version, date), *_ = re.findall(r"^## \[(\d.*)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    citation = (ROOT / "CITATION.cff").read_text()
-    assert f"\nversion: {version}\ndate-released: {date}\n" in citation
-    assert tuple(map(int, version.split("."))) < tuple(map(int, mpired.__version__.split(".")[:3]))
-
-
-def test_links_lead_to_pages_of_the_site(wheel):
-    """Those of the metadata, and those of the description: as many as the README has, none into the repository."""
-    (path,) = wheel.glob("*.dist-info/METADATA")
-    told = email.message_from_string(path.read_text())
     site = "https://mpired.readthedocs.io/en/latest/"
     urls = dict(each.split(", ") for each in told.get_all("Project-URL") or [])
     assert urls.keys() == {"Homepage", "Documentation", "Changelog"}
@@ -137,6 +125,13 @@ def test_links_lead_to_pages_of_the_site(wheel):
     own = [each for each in links if each.startswith(site)]
     assert set(links) - set(own) == {each for each in there if ":" in each}
     assert {f"{site}{name}" for name in ("_images/fold.svg", "security.html", "results.html", "index.html")} <= set(own)
+
+
+def test_the_last_release_is_the_same_in_the_changelog_and_the_citation():
+    (version, date), *_ = re.findall(r"^## \[(\d.*)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {version}\ndate-released: {date}\n" in citation
+    assert tuple(map(int, version.split("."))) < tuple(map(int, mpired.__version__.split(".")[:3]))
 
 
 def test_examples_of_an_installed_wheel_are_those_of_the_tree(wheel, tmp_path):

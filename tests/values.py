@@ -15,6 +15,9 @@ from pathlib import Path
 import numpy as np
 import reference
 
+# Three ranks of three doubles.
+A, B, C = (np.array(values) for values in ([1.5, 2.0, -3.0], [10.0, 0.25, 5.0], [-0.5, 8.0, 4.0]))
+
 
 def _integers(code: str) -> list[bytes]:
     nbits, signed = 8 * int(code[1]), code[0] == "i"

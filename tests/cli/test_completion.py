@@ -61,24 +61,21 @@ def test_every_argument_and_every_path_is_completed(folder):
 FORMATS = "raw npy parquet arrow arrows npz safetensors hdf5 netcdf zarr"
 
 
-@each(
-    "line, words",
-    [
-        ("mpired ", " ".join(sorted(COMMANDS))),
-        ("mpired --v", "--version"),
-        ("mpired reduce --over", "--overflow --overwrite"),
-        ("mpired reduce --overflow ", "warn wrap error"),
-        ("mpired completion ", "bash zsh fish"),
-        ("mpired reduce --op max,mean,max", "max,mean,maxloc"),
-        ("mpired locate --op maxloc,", "maxloc,minloc"),
-        ("mpired accumulate --op max,m", ""),
-        ("mpired get-accumulate --op no", "no_op"),
-        ("mpired accumulate --op no", ""),
-        ("mpired accumulate --target-type int16_", "int16_t"),
-        ("mpired info --from ", FORMATS),
-        ("mpired reduce --to c", "csv"),
-    ],
-)
+@each("line, words", [
+    ("mpired ", " ".join(sorted(COMMANDS))),
+    ("mpired --v", "--version"),
+    ("mpired reduce --over", "--overflow --overwrite"),
+    ("mpired reduce --overflow ", "warn wrap error"),
+    ("mpired completion ", "bash zsh fish"),
+    ("mpired reduce --op max,mean,max", "max,mean,maxloc"),
+    ("mpired locate --op maxloc,", "maxloc,minloc"),
+    ("mpired accumulate --op max,m", ""),
+    ("mpired get-accumulate --op no", "no_op"),
+    ("mpired accumulate --op no", ""),
+    ("mpired accumulate --target-type int16_", "int16_t"),
+    ("mpired info --from ", FORMATS),
+    ("mpired reduce --to c", "csv"),
+])  # fmt: skip
 def test_words_that_are_offered(line, words, folder):
     assert sorted(word for kind, word in asked(line, folder) if kind == "plain") == sorted(words.split())
 

@@ -35,16 +35,6 @@ ONE = [
 ]
 
 
-def fill(folder: Path) -> None:
-    """Make four ranks of ones, twos, threes and fours."""
-    for rank, name in enumerate(RANKS):
-        np.save(folder / name, np.full(8, rank + 1.0))
-
-
-def litter(folder: Path) -> list[str]:
-    return [name for name in os.listdir(folder) if "mpired" in name or name.startswith(".")]
-
-
 @pytest.fixture
 def fuse(open_folder: Path) -> Iterator[Path]:
     """A folder on a FUSE file system, which passes everything on to another folder."""
@@ -58,16 +48,17 @@ def fuse(open_folder: Path) -> Iterator[Path]:
 
 
 def check(folder: Path, words: tuple[str, ...], results: dict[str, float], setup: Callable[[], None] | None) -> None:
-    """Run a command on four ranks, and look at its results and at what it leaves."""
+    """Run a command on ranks of ones, twos, threes and fours, and look at its results and at what it leaves."""
     for path in folder.glob("*.npy"):
         path.unlink()
-    fill(folder)
+    for rank, name in enumerate(RANKS):
+        np.save(folder / name, np.full(8, rank + 1.0))
     if "-f" in words:
         for name in results:
             np.save(folder / name, np.zeros(3))
     succeeded(run(words[0], "-q", "--op", "sum", *words[1:], cwd=folder, setup=setup))
     assert {name: np.load(folder / name)[0] for name in results} == results
-    assert litter(folder) == []
+    assert [name for name in os.listdir(folder) if "mpired" in name or name.startswith(".")] == []
 
 
 @each("words, results", [*MANY, *ONE])

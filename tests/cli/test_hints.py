@@ -35,44 +35,38 @@ def folder(tmp_path):
     return tmp_path
 
 
-@each(
-    "words, status, reasons",
-    [
-        # ops, and those that the command takes
-        ("reduce --op sum a.npy b.npy -output a.npy", 2, ["-output: is an option with one dash; write --output"]),
-        ("reduce --op summ a.npy b.npy", 2, ["summ", "sum?"]),
-        ("accumulate --op nces a.npy b.npy", 2, ["the ops are max, ", ", minloc, replace\n"]),
-        ("reduce --op nanmean a.npy b.npy", 2, ["nanmean: is not an MPI op; did you mean mean"]),
-        ("reduce --op mine:f a.npy b.npy", 7, ["mine:f: there is no module mine; for the file write mine.py:f"]),
-        ("reduce --op sum --threads 2 a.npy", 2, ["No such option '--threads'; did you mean --jobs?"]),
-        ("ops max", 2, ["max: is an op, and there is no such file"]),
-        # commands
-        ("reduc a.npy", 2, ["reduc", "did you mean reduce?"]),
-        ("xyzzy", 2, ["No such command 'xyzzy'; see `mpired --help`"]),
-        ("help nonsense", 2, ["No such command 'nonsense'"]),
-        # options that are for other files, of which only the wrong one is named
-        (
-            "reduce --op sum a.npy --datarep external32 --offset 8",
-            2,
-            ["--offset and --datarep: only for raw files, and there is none; leave them out\n"],
-        ),
-        ("fetch-and-op --op sum --columns x a.npy 1", 2, ["--columns: only for files with columns or arrays"]),
-        ("reduce --op sum --max-memory 1KX a.npy", 2, ["--max-memory", "K is 1024"]),
-        # files
-        ("fetch-and-op --op sum t.csv 1", 3, ["is csv by its suffix, which mpired does not read"]),
-        ("compare-and-swap as.npy 0 1", 3, ["holds arrow by its first bytes, but its suffix means npy; rename it"]),
-        ("compare-and-swap a.npy 1 2", 3, ["multi language; `mpired fetch-and-op` takes MPI_DOUBLE (float64)"]),
-        ("accumulate --op sum nix.npy a.npy", 4, ["nix.npy", "--create"]),
-        ("compare-and-swap nix.npy 1 2", 4, ["nix.npy: No such file or directory\n"]),
-        ("accumulate --op sum --create t.bin a.npy", 2, ["t.bin", "--type"]),
-        ("reduce --op sum a.npy b.npy out.npy", 4, ["out.npy", "--output"]),  # as for nces
-        # columns
-        ("reduce-scatter --op sum --counts 1 t.parquet -o o{rank}.npy", 3, ["column 's' holds string"]),
-        ("get-accumulate --op no_op --to raw --columns t t.parquet", 3, ["has no form in raw; use --to parquet"]),
-        ("reduce --op maxloc cells.parquet", 3, ["'energy'", "--pair VALUE,INDEX"]),
-        ("reduce --op maxloc --pair energy,name named.parquet", 3, ["'name' holds string", "two columns of numbers"]),
-    ],
-)
+@each("words, status, reasons", [
+    # ops, and those that the command takes
+    ("reduce --op sum a.npy b.npy -output a.npy", 2, ["-output: is an option with one dash; write --output"]),
+    ("reduce --op summ a.npy b.npy", 2, ["summ", "sum?"]),
+    ("accumulate --op nces a.npy b.npy", 2, ["the ops are max, ", ", minloc, replace\n"]),
+    ("reduce --op nanmean a.npy b.npy", 2, ["nanmean: is not an MPI op; did you mean mean"]),
+    ("reduce --op mine:f a.npy b.npy", 7, ["mine:f: there is no module mine; for the file write mine.py:f"]),
+    ("reduce --op sum --threads 2 a.npy", 2, ["No such option '--threads'; did you mean --jobs?"]),
+    ("ops max", 2, ["max: is an op, and there is no such file"]),
+    # commands
+    ("reduc a.npy", 2, ["reduc", "did you mean reduce?"]),
+    ("xyzzy", 2, ["No such command 'xyzzy'; see `mpired --help`"]),
+    ("help nonsense", 2, ["No such command 'nonsense'"]),
+    # options that are for other files, of which only the wrong one is named
+    ("reduce --op sum a.npy --datarep external32 --offset 8", 2,
+     ["--offset and --datarep: only for raw files, and there is none; leave them out\n"]),
+    ("fetch-and-op --op sum --columns x a.npy 1", 2, ["--columns: only for files with columns or arrays"]),
+    ("reduce --op sum --max-memory 1KX a.npy", 2, ["--max-memory", "K is 1024"]),
+    # files
+    ("fetch-and-op --op sum t.csv 1", 3, ["is csv by its suffix, which mpired does not read"]),
+    ("compare-and-swap as.npy 0 1", 3, ["holds arrow by its first bytes, but its suffix means npy; rename it"]),
+    ("compare-and-swap a.npy 1 2", 3, ["multi language; `mpired fetch-and-op` takes MPI_DOUBLE (float64)"]),
+    ("accumulate --op sum nix.npy a.npy", 4, ["nix.npy", "--create"]),
+    ("compare-and-swap nix.npy 1 2", 4, ["nix.npy: No such file or directory\n"]),
+    ("accumulate --op sum --create t.bin a.npy", 2, ["t.bin", "--type"]),
+    ("reduce --op sum a.npy b.npy out.npy", 4, ["out.npy", "--output"]),  # as for nces
+    # columns
+    ("reduce-scatter --op sum --counts 1 t.parquet -o o{rank}.npy", 3, ["column 's' holds string"]),
+    ("get-accumulate --op no_op --to raw --columns t t.parquet", 3, ["has no form in raw; use --to parquet"]),
+    ("reduce --op maxloc cells.parquet", 3, ["'energy'", "--pair VALUE,INDEX"]),
+    ("reduce --op maxloc --pair energy,name named.parquet", 3, ["'name' holds string", "two columns of numbers"]),
+])  # fmt: skip
 def test_a_slip_is_answered_with_a_way_out(words, status, reasons, folder):
     """Of options only those of the command are named."""
     check_refused(folder, words, status, *reasons)
@@ -84,13 +78,10 @@ def test_a_slip_is_answered_with_a_way_out(words, status, reasons, folder):
         assert set(re.findall(r"--[a-z-]+", message)) <= own
 
 
-@each(
-    "words, way_out",
-    [
-        ("accumulate -q --op sum --target-disp 0 a.npy t.parquet --columns x", "; raise the limit of processes"),
-        ("reduce -q --jobs 2 --op sum t.parquet --columns x", "; use --jobs 1, or raise the limit of processes"),
-    ],
-)
+@each("words, way_out", [
+    ("accumulate -q --op sum --target-disp 0 a.npy t.parquet --columns x", "; raise the limit of processes"),
+    ("reduce -q --jobs 2 --op sum t.parquet --columns x", "; use --jobs 1, or raise the limit of processes"),
+])  # fmt: skip
 def test_a_way_out_that_the_command_does_not_have_is_left_out(words, way_out, folder):
     def few_processes() -> None:
         def fork() -> int:

@@ -73,16 +73,13 @@ def on_terminal(*words: str, cwd: Path, stream: int = 1) -> tuple[Outcome, str]:
 TABLE = ["0", "11.5", "1", "2.25", "2", "2.0"]
 
 
-@each(
-    "words, shown",
-    [
-        ("a.bin b.bin --type double", ["element", "value", *TABLE]),
-        ("a.parquet b.parquet -o /dev/stdout", ["element", "x", *TABLE]),
-        ("a.npy b.npy --to npy", ["element", "value", *TABLE]),
-        ("a.npy b.npy --to csv", ["value", "11.5", "2.25", "2.0"]),
-        ("a.npy b.npy -o out.npy", []),
-    ],
-)
+@each("words, shown", [
+    ("a.bin b.bin --type double", ["element", "value", *TABLE]),
+    ("a.parquet b.parquet -o /dev/stdout", ["element", "x", *TABLE]),
+    ("a.npy b.npy --to npy", ["element", "value", *TABLE]),
+    ("a.npy b.npy --to csv", ["value", "11.5", "2.25", "2.0"]),
+    ("a.npy b.npy -o out.npy", []),
+])  # fmt: skip
 def test_what_a_terminal_shows(words, shown, folder):
     """Text, whatever is asked for, and nothing of a file."""
     outcome, seen = on_terminal("reduce", "-q", "--op", "sum", *words.split(), cwd=folder)
@@ -100,17 +97,14 @@ def test_the_bar_leaves_the_terminal_as_it_was(folder, monkeypatch):
     assert on_terminal(*words, "-q", cwd=folder, stream=2)[1] == ""
 
 
-@each(
-    "words, env, told",
-    [
-        ("info --json a.npy", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
-        ("reduce -q --op sum a.npy --to text", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
-        ("accumulate -q --op sum a.npy b.npy", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
-        ("reduce --op sum a.npy -o new.npy", {"MPIRED_QUIET": "1"}, "--quiet (MPIRED_QUIET)"),
-        ("reduce -v --op sum a.npy b.npy -o c.npy", {"MPIRED_FORCE": "1"}, "--overwrite (MPIRED_FORCE)"),
-        ("reduce --json --op sum a.npy b.npy -o c.npy", {"MPIRED_OVERWRITE": "1"}, "--overwrite (MPIRED_OVERWRITE)"),
-    ],
-)
+@each("words, env, told", [
+    ("info --json a.npy", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+    ("reduce -q --op sum a.npy --to text", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+    ("accumulate -q --op sum a.npy b.npy", {"MPIRED_TYPE": "double"}, "--type (MPIRED_TYPE)"),
+    ("reduce --op sum a.npy -o new.npy", {"MPIRED_QUIET": "1"}, "--quiet (MPIRED_QUIET)"),
+    ("reduce -v --op sum a.npy b.npy -o c.npy", {"MPIRED_FORCE": "1"}, "--overwrite (MPIRED_FORCE)"),
+    ("reduce --json --op sum a.npy b.npy -o c.npy", {"MPIRED_OVERWRITE": "1"}, "--overwrite (MPIRED_OVERWRITE)"),
+])  # fmt: skip
 def test_an_option_of_the_environment_is_told_once_by_every_command(words, env, told, folder):
     outcome = run(*words.split(), cwd=folder, env=env)
     assert outcome.status == 0, outcome.err

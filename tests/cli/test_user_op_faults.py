@@ -102,13 +102,11 @@ def prints_and_adds(invec, inoutvec, count, datatype):
 def prints_and_raises(invec, inoutvec, count, datatype):
     print("printed")
     raise ValueError("after it")
-
 """
 
 DOUBLED = "is the name of 2 entry points (first:f of one, second:f of other); write the place of one instead"
 
 distribution = partial(install, group="mpired.ops")
-
 
 GOOD = """
 import numpy as np, mpired
@@ -131,10 +129,6 @@ FILES = {
 }
 
 C = """
-#include <signal.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <unistd.h>
 #define OP(name) void name(double *in, double *inout, int *len, void **datatype)
 OP(segv) { *(volatile int *)0 = 1; }
 OP(after) { inout[*len] = 1; }
@@ -177,10 +171,6 @@ def nothing_left():
         libc.prctl(PR_SET_CHILD_SUBREAPER, 0)
 
 
-def total(out):
-    return np.frombuffer(out, "f8").tolist()
-
-
 def gcc(source, library):
     subprocess.run(
         ["gcc", "-w", "-O1", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=source, text=True, check=True
@@ -211,7 +201,6 @@ def without_mpi4py(monkeypatch):
 
 
 TIMEOUT = ("--op-timeout", "0.3")
-
 
 RETURNS = "an op of two arguments returns an array of float64 with the shape (4,)"
 ARGUMENTS = "must take two arrays, or (invec, inoutvec, len, datatype)"
@@ -273,20 +262,12 @@ def test_fault(row, workshop, site):
     assert outcome.err.startswith("printed\n") == ("prints" in op)
 
 
-PRINTED = ["by a child", "by print", "by printf", "by write", "without an end"]
-SUMS = [3.0, 6.0, 9.0, 12.0]
-
-
-def reduced(workshop, op, *words, **settings):
-    settings = {"setup": seeing()} | settings
-    return run("reduce", "-q", "--op", f"./ops.py:{op}", "--to", "raw", *words, cwd=workshop, **settings)
-
-
 def test_what_an_op_prints_goes_to_standard_error(workshop):
-    outcome = reduced(workshop, "prints_and_adds", *RANKS)
-    assert outcome.status == 0
-    assert total(outcome.out) == SUMS
-    assert sorted(re.findall("by a child|by printf?|by write|without an end", outcome.err)) == sorted(PRINTED * 4)
+    words = ("reduce", "-q", "--op", "./ops.py:prints_and_adds", "--to", "raw", *RANKS)
+    outcome = run(*words, cwd=workshop, setup=seeing())
+    assert (outcome.status, np.frombuffer(outcome.out).tolist()) == (0, [3, 6, 9, 12])
+    printed = re.findall("by a child|by printf?|by write|without an end", outcome.err)
+    assert sorted(printed) == sorted(["by a child", "by print", "by printf", "by write", "without an end"] * 4)
 
 
 def test_a_worker_does_not_outlive_the_command(workshop):
@@ -322,16 +303,13 @@ def test_ops_of_a_file(workshop, tmp_path):
     assert run("ops", "empty.py", cwd=workshop) == (0, b"", message)
 
 
-@each(
-    "file, reason",
-    [
-        ("missing.py", "the file does not exist"),
-        (".", "is not a regular file"),
-        ("text.txt", "is not a Python file"),
-        ("syntax.py", "raised SyntaxError"),
-        ("ends.py", "it ended with status 0"),
-    ],
-)
+@each("file, reason", [
+    ("missing.py", "the file does not exist"),
+    (".", "is not a regular file"),
+    ("text.txt", "is not a Python file"),
+    ("syntax.py", "raised SyntaxError"),
+    ("ends.py", "it ended with status 0"),
+])  # fmt: skip
 def test_files_that_cannot_be_listed(workshop, file, reason):
     with unchanged(workshop), nothing_left():
         refused(run("ops", file, cwd=workshop), 7, f"mpired: {file}: ", reason)

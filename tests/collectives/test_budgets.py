@@ -80,10 +80,8 @@ def test_memory_is_kept(name, large):
         assert peaks.open_files <= work["open_files"]
 
 
-# Open files
-
-
 MANY = 60
+NPY = [f"r{rank}.npy" for rank in range(MANY)]
 LENGTH = 3000  # more than is read of a file when it is looked at
 
 
@@ -102,10 +100,6 @@ def many(written, tmp_path) -> Path:
     return shutil.copytree(written, tmp_path, copy_function=shutil.copyfile, dirs_exist_ok=True)
 
 
-def ranks_of(form: str) -> list[str]:
-    return [f"r{rank}.{form}" for rank in range(MANY)]
-
-
 @pytest.mark.parametrize("form", ["npy", "parquet"])
 def test_open_files_of_compressed_ranks(form, many):
     """They are opened when they are read, however many there are."""
@@ -121,14 +115,14 @@ def test_open_files_of_compressed_ranks(form, many):
 def test_open_files_of_many_workers(limit, many, cut_into):
     """Connections to workers are open files, too: there are fewer workers then, and fewer ranks open in each."""
     cut_into(1024)
-    words = ("reduce", "--json", "--op", "sum", *ranks_of("npy"), "-o", "out.npy", "-j", "40", "-n", str(limit))
+    words = ("reduce", "--json", "--op", "sum", *NPY, "-o", "out.npy", "-j", "40", "-n", str(limit))
     outcome = run(*words, cwd=many, setup=unseen_limit(limit))
     assert outcome.status == 0, outcome.err
     assert json.loads(outcome.out)["workers"] > 1
 
 
 def test_in_python_the_limit_is_of_the_call(many):
-    ranks = [str(many / name) for name in ranks_of("npy")]
+    ranks = [str(many / name) for name in NPY]
     expected = np.full(LENGTH, sum(map(float, range(MANY))))
     assert np.array_equal(mpired.reduce(ranks, "sum", max_open_files=25), expected)
     with pytest.raises(UsageError, match=r"`max_open_files`: 3 is too few, a process needs 25"):

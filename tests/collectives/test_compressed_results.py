@@ -42,24 +42,19 @@ def folder(tmp_path):
     return tmp_path
 
 
-def unpacked(path):
-    return UNPACK[path.suffix](path.read_bytes())
-
-
 def test_what_is_in_it_is_the_plain_result(folder):
     """The same bytes each time."""
 
     def result(name, form):
         succeeded(run("reduce", "-q", "--op", "sum", *NAMES, "--to", form, "-o", name, cwd=folder))
-        return folder / name
+        return (folder / name).read_bytes()
 
     wrong, suffixes = [], [*UNPACK]
     for number, form in enumerate(("npy", "raw", "csv", "arrows", "parquet")):  # each with two codecs
-        plain = result(f"sum.{form}", form).read_bytes()
+        plain = result(f"sum.{form}", form)
         chosen = [suffixes[number], suffixes[number - 1]]
-        wrong += [(form, suffix) for suffix in chosen if unpacked(result(f"sum.{form}{suffix}", form)) != plain]
-        again = result(f"again.{form}{chosen[0]}", form).read_bytes()
-        if again != (folder / f"sum.{form}{chosen[0]}").read_bytes():
+        wrong += [(form, suffix) for suffix in chosen if UNPACK[suffix](result(f"sum.{form}{suffix}", form)) != plain]
+        if result(f"again.{form}{chosen[0]}", form) != (folder / f"sum.{form}{chosen[0]}").read_bytes():
             wrong.append(("again", form, chosen[0]))
     assert wrong == []
 

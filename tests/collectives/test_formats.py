@@ -10,7 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from command import reduce, succeeded
 from rows import check_refusals
-from three_ranks import PAIR, A, B, pairs_of
+from values import A, B
+
+PAIR = np.dtype([("value", "f8"), ("index", "i4")], align=True)
 
 
 def test_ranks_that_are_refused(folder):
@@ -30,7 +32,7 @@ def test_ranks_that_are_refused(folder):
 
 
 def test_last_pair_of_a_raw_file_without_its_padding(tmp_path):
-    pairs = pairs_of([(1.0, 5), (2.0, 6)])
+    pairs = np.array([(1.0, 5), (2.0, 6)], PAIR)
     (tmp_path / "whole.bin").write_bytes(pairs.tobytes())
     (tmp_path / "cut.bin").write_bytes(pairs.tobytes()[:-4])
     words = ("--op", "maxloc", "--type", "double_int", "whole.bin", "cut.bin")
@@ -155,24 +157,15 @@ def test_calls_that_are_refused(folder):
     check_refusals(folder, rows, stdin=A.tobytes())
 
 
-# --header copy
-
-
 COPY = ("--op", "sum", "--type", ">i4", "--offset", "16", "--header", "copy")
 RANKS = tuple(f"r{rank}.bin" for rank in range(3))
 
 
-@pytest.fixture
-def with_headers(tmp_path):
-    """Raw ranks of six integers behind a header of 16 bytes."""
+def test_a_result_has_the_header_of_a_stream(tmp_path):
+    """Of raw ranks of six integers behind a header of 16 bytes."""
     for rank, name in enumerate(RANKS):
         array = (np.arange(6) * (rank + 1)).astype(">i4")
         (tmp_path / name).write_bytes(b"header of rank %d" % rank + array.tobytes())
-    np.save(tmp_path / "r0.npy", np.arange(6, dtype=">i4"))
-    return tmp_path
-
-
-def test_a_result_has_the_header_of_a_stream(with_headers):
-    outcome = reduce(*COPY, "-", *RANKS[1:], cwd=with_headers, stdin=(with_headers / "r0.bin").read_bytes())
+    outcome = reduce(*COPY, "-", *RANKS[1:], cwd=tmp_path, stdin=(tmp_path / "r0.bin").read_bytes())
     expected = b"header of rank 0" + (np.arange(6) * 6).astype(">i4").tobytes()
     assert outcome == (0, expected, "")

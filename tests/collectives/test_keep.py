@@ -48,25 +48,16 @@ def table(rank: int = 0, **changed: pa.Array) -> pa.Table:
     return pa.table(columns_of_every_kind() | numbers | changed, metadata={"made by": "a test"})
 
 
-KEPT = [name for name in table().column_names if name not in {"x", "n"}]
-KEEP = ("--keep", ",".join(KEPT))
-
-
 @pytest.fixture(params=["parquet", "arrow"])
 def form(request) -> str:
     return request.param
 
 
-@pytest.fixture
-def names(form, tmp_path) -> list[str]:
-    """Three ranks whose rows are cut in different places."""
-    found = [f"r{rank}.{form}" for rank in range(3)]
-    for rank, name in enumerate(found):
+def test_every_result_has_them(form, tmp_path):
+    """Of ranks whose rows are cut in different places."""
+    names = [f"r{rank}.{form}" for rank in range(3)]
+    for rank, name in enumerate(names):
         write(tmp_path / name, table(rank), (NROWS, 999, 1700)[rank])
-    return found
-
-
-def test_every_result_has_them(names, form, tmp_path):
     words = ("--columns", "n", "--keep", "key", *names, "-o", f"out_{{rank}}.{form}")
     for command in ("allreduce", "scan"):
         succeeded(run(command, "-qf", "--op", "sum", *words, cwd=tmp_path))
@@ -96,10 +87,9 @@ def test_refusals(tmp_path):
         mpired.reduce([np.zeros(3)], "sum", keep="key")
 
 
-@pytest.mark.parametrize("form", ["parquet"], indirect=True)
-def test_arrays_of_kept_columns(names, tmp_path):
+def test_arrays_of_kept_columns(tmp_path):
     """Without an output they are beside what is combined, as NumPy has them."""
-    paths = [tmp_path / name for name in names]
+    paths = [tmp_path / f"r{rank}.parquet" for rank in range(3)]
     nulls = pa.array([None if i % 3 else i for i in range(NROWS)], pa.int16())
     for rank, path in enumerate(paths):
         write(path, table(rank).append_column("holes", nulls), 1234)
@@ -121,7 +111,7 @@ def test_arrays_of_kept_columns(names, tmp_path):
 
 def test_no_rows(form, tmp_path):
     write(tmp_path / f"r.{form}", table().slice(0, 0))
-    words = (*KEEP, f"r.{form}", f"r.{form}", "-o", f"out.{form}")
+    words = ("--columns", "x,n", "--keep", "*", f"r.{form}", f"r.{form}", "-o", f"out.{form}")
     succeeded(run("reduce", "-q", "--op", "sum", *words, cwd=tmp_path))
     assert read(tmp_path / f"out.{form}").schema.equals(read(tmp_path / f"r.{form}").schema, check_metadata=True)
     assert read(tmp_path / f"out.{form}").num_rows == 0
@@ -198,15 +188,12 @@ def test_numbers_within_lists_and_structures(tmp_path):
         assert repr(new) == repr(old), kind
 
 
-SELECTIONS = [
+@each("columns, keep, combined, kept", [
     ("w", "k*", ["w"], ["k", "kn"]),
     ("w", "*", ["w"], ["k", "kn", "z"]),
     ("[wz]", "z", ["w"], ["z"]),  # a name goes before a pattern
     ("[wz]", "*", ["w", "z"], ["k", "kn"]),  # and what is combined before what is kept
-]
-
-
-@each("columns, keep, combined, kept", SELECTIONS)
+])  # fmt: skip
 @pytest.mark.parametrize("suffix", [".parquet", ".npz"])
 def test_patterns_of_names_that_are_combined_and_kept(suffix, columns, keep, combined, kept, tmp_path):
     for number in range(2):

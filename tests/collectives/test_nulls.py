@@ -63,6 +63,20 @@ def test_each_partial_result_of_a_scan(form, rows, settings, nulls, tmp_path):
             assert before[rank + 1].tolist() == expected
 
 
+@pytest.mark.parametrize("orders", ["CCCC", "FFFF", "CFFC", "FCCF"])
+def test_arrays_in_both_orders(orders):
+    drawn = [masked.drawn(seed, (5, 7)) for seed in range(NRANKS)]
+    whole = np.ma.stack(drawn)
+    ranks = [np.ma.array(each, order=order) for each, order in zip(drawn, orders, strict=True)]
+    assert "".join("FC"[each.mask.flags.c_contiguous] for each in ranks) == orders
+    for op, expected in {"sum": whole.sum(axis=0), "mean": whole.mean(axis=0), "max": whole.max(axis=0)}.items():
+        for jobs in (1, 2):
+            masked.check(mpired.reduce(ranks, op, nulls="ignore", jobs=jobs), expected)
+    propagated = mpired.reduce(ranks, "sum", nulls="propagate")
+    assert np.array_equal(propagated.mask, whole.mask.any(axis=0))
+    assert mpired.locate(ranks, "maxloc", nulls="ignore").value == whole.max()
+
+
 RULES = [
     ("std", {"exact": True, "ddof": 1}, lambda x: np.ma.std(x, axis=0, ddof=1)),
     ("mean", {"weights": [1, 2, 3, 4]}, lambda x: np.ma.average(x, axis=0, weights=[1, 2, 3, 4])),
@@ -136,9 +150,6 @@ def test_a_null_does_not_overflow(tmp_path, recwarn):
     assert not recwarn.list
     with pytest.warns(mpired.errors.OverflowWarning, match="once, first in element 0 with rank 1"):
         assert mpired.reduce(paths[:2], "sum", nulls="propagate").tolist() == [-56, None]
-
-
-# In formats with arrays, and in place
 
 
 def test_pairs_of_tables(tmp_path):

@@ -161,9 +161,6 @@ def test_external32(folder):
     assert (b"".join(parts), set(map(len, parts))) == (struct.pack(f">{COUNT}i", *prefix(NRANKS - 1)), {12})
 
 
-# Refusals
-
-
 OUT = "-o out_{rank}.npy"
 ALL = " ".join(NPY)
 SCAN = f"scan -q --op sum {ALL}"

@@ -56,24 +56,21 @@ OF = {
 }
 
 
-@each(
-    "code, ops, options",
-    [
-        ("f8", ALL, {}),
-        (">f8", ALL, {}),
-        ("f4", ALL, {"nan": "ignore"}),
-        ("f2", ALL, {"ddof": 1, "weights": (1, 2, 3, 4)}),
-        ("i4", ALL, {"missing": 7, "nulls": "ignore", "overflow": "wrap"}),
-        ("u1", ALL, {"missing": 7, "nulls": "propagate"}),
-        ("c16", NO_ORDER, {}),
-        ("f4", ALL, {"accumulate_in": "double"}),
-        ("f4", NO_ORDER, {"exact": True, "nan": "ignore"}),
-        ("f8", f"maxloc,{ALL},minloc", {"index": "rank"}),
-        ("i4", "minloc,max,maxloc", {"index": "global"}),
-        ("f4", "max,minloc,mean,maxloc", {"index": "global", "nan": "ignore"}),
-        ("f4", "minloc,maxloc", {"index": "rank", "nan": "ignore"}),
-    ],
-)
+@each("code, ops, options", [
+    ("f8", ALL, {}),
+    (">f8", ALL, {}),
+    ("f4", ALL, {"nan": "ignore"}),
+    ("f2", ALL, {"ddof": 1, "weights": (1, 2, 3, 4)}),
+    ("i4", ALL, {"missing": 7, "nulls": "ignore", "overflow": "wrap"}),
+    ("u1", ALL, {"missing": 7, "nulls": "propagate"}),
+    ("c16", NO_ORDER, {}),
+    ("f4", ALL, {"accumulate_in": "double"}),
+    ("f4", NO_ORDER, {"exact": True, "nan": "ignore"}),
+    ("f8", f"maxloc,{ALL},minloc", {"index": "rank"}),
+    ("i4", "minloc,max,maxloc", {"index": "global"}),
+    ("f4", "max,minloc,mean,maxloc", {"index": "global", "nan": "ignore"}),
+    ("f4", "minloc,maxloc", {"index": "rank", "nan": "ignore"}),
+])  # fmt: skip
 def test_each_has_the_bits_that_it_has_alone(tmp_path, monkeypatch, code, ops, options):
     monkeypatch.setattr("mpired.collectives.plan._STATE_BLOCK_BYTES", 1 << 14)
     monkeypatch.setattr("mpired.collectives.plan.SMALL_NBYTES", 1)

@@ -150,9 +150,6 @@ def test_columns_that_are_refused(tmp_path):
     assert read(tmp_path / "out.arrow").equals(table)
 
 
-# Arrays of datetime64 and timedelta64
-
-
 CODES = ["M8[us]", "M8[D]", "M8[25s]", "m8[ns]"]
 NAT = -(2**63)
 OPS = {"max": np.maximum, "min": np.minimum, "sum": np.add}

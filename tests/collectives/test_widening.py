@@ -115,21 +115,18 @@ def test_refusals(tmp_path):
     np.save(tmp_path / "z.npy", elements("f", 0).astype("c8"))
     with h5py.File(tmp_path / "t.h5", "w") as file:
         file["t"] = elements("f", 0)
-    check_refusals(
-        tmp_path,
-        [
-            ("reduce --op sum f.npy d.npy", 3, "compute in a wider one with --accumulate-in double, or skip"),
-            ("reduce --op sum f.npy d.npy d1.npy d2.npy d3.npy", 3, "4 of 5 ranks: datatype / d.npy, d1.npy, d2.npy,"),
-            ("reduce --op sum i.npy l.npy", 3, "compute in a wider one with --accumulate-in int64_t, or skip"),
-            ("reduce --op mean i.npy l.npy", 3, "compute in a wider one with --accumulate-in longdouble, or skip"),
-            ("reduce --op sum --accumulate-in double l.npy f.npy", 3, "with --accumulate-in longdouble"),
-            ("reduce --op sum --accumulate-in double f.npy z.npy", 3, "convert to one datatype, or skip"),
-            ("reduce --op land i.npy b.npy", 3, "convert to one datatype, or skip"),
-            ("reduce --op sum --accumulate-in double --in-place f.npy d.npy", 2, "in the place of MPI_FLOAT"),
-            ("reduce --op sum --accumulate-in double --in-place t.h5 d.npy", 2, "in the place of MPI_FLOAT"),
-            ("reduce --op mean --accumulate-in int64_t b.npy b.npy", 2, "would round mean of MPI_INT64_T (int64)"),
-        ],
-    )  # fmt: skip
+    check_refusals(tmp_path, [
+        ("reduce --op sum f.npy d.npy", 3, "compute in a wider one with --accumulate-in double, or skip"),
+        ("reduce --op sum f.npy d.npy d1.npy d2.npy d3.npy", 3, "4 of 5 ranks: datatype / d.npy, d1.npy, d2.npy,"),
+        ("reduce --op sum i.npy l.npy", 3, "compute in a wider one with --accumulate-in int64_t, or skip"),
+        ("reduce --op mean i.npy l.npy", 3, "compute in a wider one with --accumulate-in longdouble, or skip"),
+        ("reduce --op sum --accumulate-in double l.npy f.npy", 3, "with --accumulate-in longdouble"),
+        ("reduce --op sum --accumulate-in double f.npy z.npy", 3, "convert to one datatype, or skip"),
+        ("reduce --op land i.npy b.npy", 3, "convert to one datatype, or skip"),
+        ("reduce --op sum --accumulate-in double --in-place f.npy d.npy", 2, "in the place of MPI_FLOAT"),
+        ("reduce --op sum --accumulate-in double --in-place t.h5 d.npy", 2, "in the place of MPI_FLOAT"),
+        ("reduce --op mean --accumulate-in int64_t b.npy b.npy", 2, "would round mean of MPI_INT64_T (int64)"),
+    ])  # fmt: skip
     out = run("reduce", "-k", "--op", "sum", "f.npy", "d.npy", "f.npy", "-o", "k.npy", cwd=tmp_path)
     assert out.status == 9
     assert "1 of 3 ranks left out" in out.err

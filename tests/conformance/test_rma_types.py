@@ -11,7 +11,6 @@ import itertools
 import math
 import os
 import random
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,11 +86,6 @@ class Draw:
         if made is not self._one:
             real.Commit()
         return Type(made.text, real, [disp for _, disp in made.twin.entries])
-
-
-def placed(parts: Sequence[tuple[int, int, Type]]) -> list[int]:
-    """Return the displacements of the elements of blocks of types."""
-    return [at + i * kind.extent + disp for n, at, kind in parts for i in range(n) for disp in kind.disps]
 
 
 class Side(NamedTuple):

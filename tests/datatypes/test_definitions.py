@@ -71,40 +71,37 @@ def chain(depth, count, last):
 TAKEN = ("double", "MPI_DOUBLE", "vector", "f8", "c", "Block", "MPI_ORDER_C", "dflt", "datatype_null")
 
 
-@each(
-    "text, reasons",
-    [
-        ('a = "struct([1],[8],[doubel])"', ("a: struct([1],[8],[^doubel])", "unknown datatype", "character 17")),
-        ('a = "dup(b)"\nb = "vector(1,2,int)"', ("b: vector(1,2,^int)",)),
-        ('a = "b"', ("a: unknown datatype 'b'",)),
-        ('a = "dup(a)"', ("a: is defined by itself", "a -> a")),
-        ('a = "dup(b)"\nb = "dup(d)"\nd = "dup(a)"', ("a: is defined by itself: a -> b -> d -> a",)),
-        ("a = 3", ("a: a definition is a text in quotes",)),
-        ('[a]\nb = "int"', ("a: a definition is a text in quotes",)),
-        *((f'{name} = "int"', (f"{name}: this name is taken",)) for name in TAKEN),
-        ('a = "int"\nA = "int"', ("A: this name is taken",)),
-        ('a = "int"\na = "int"', ("is not TOML",)),
-        ('"1a" = "int"', ("1a: a name is letters",)),
-        ('"" = "int"', (": '': a name is letters",)),
-        ('"\u017fhort" = "int"', ("a name is letters",)),
-        ('a = "\u017fhort"', ("a: ^\u017fhort",)),
-        ('"a\\nb" = "int"', ("a name is letters",)),
-        ("a = int", ("is not TOML", "line 1")),
-        ("a = " + "[" * 5000, ("is not TOML",)),
-        (b'a = "\xff"', ("is not TOML",)),
-        ("#" * (1 << 17) + "\n", ("is larger than",)),
-        ('a = "struct([1,1],[0,8],[<i4,>i4])"', ("a: struct([1,1],[0,8],[<i4,^>i4])",)),
-        ('a = "struct([1],[0],[b])"\nb = "dup(a(1))"', ("b: dup(^a(1))", "the words that take arguments")),
-        ('a = "dup(b) & dup(a)"\nb = "int"', ("a: dup(b) ^& dup(a)", "this character has no meaning")),
-        (chain(0, 80, "a0"), ("is defined by itself: a0 -> a1 -> a2 -> a3 -> ... -> a78 -> a79 -> a80 -> a0",)),
-        (chain(20, 6, "int"), ("a0: ", "types are nested deeper than 100 levels")),
-        (chain(0, 101, "int"), ("a100: is nested deeper than 100 levels, in a0",)),
-        (chain(0, 99, "in"), ("a99: unknown datatype 'in'",)),
-        ("\n".join(['a0 = "struct([1,1],[0,8],[int,int])"', *(
-            f'a{i} = "struct([1,1,1],[0,8,9],[a{i - 1},a{i - 1},a{i - 1}])"' for i in range(1, 30))]),
-         ("is written with more than 32768 characters",)),
-    ],
-)  # fmt: skip
+@each("text, reasons", [
+    ('a = "struct([1],[8],[doubel])"', ("a: struct([1],[8],[^doubel])", "unknown datatype", "character 17")),
+    ('a = "dup(b)"\nb = "vector(1,2,int)"', ("b: vector(1,2,^int)",)),
+    ('a = "b"', ("a: unknown datatype 'b'",)),
+    ('a = "dup(a)"', ("a: is defined by itself", "a -> a")),
+    ('a = "dup(b)"\nb = "dup(d)"\nd = "dup(a)"', ("a: is defined by itself: a -> b -> d -> a",)),
+    ("a = 3", ("a: a definition is a text in quotes",)),
+    ('[a]\nb = "int"', ("a: a definition is a text in quotes",)),
+    *((f'{name} = "int"', (f"{name}: this name is taken",)) for name in TAKEN),
+    ('a = "int"\nA = "int"', ("A: this name is taken",)),
+    ('a = "int"\na = "int"', ("is not TOML",)),
+    ('"1a" = "int"', ("1a: a name is letters",)),
+    ('"" = "int"', (": '': a name is letters",)),
+    ('"\u017fhort" = "int"', ("a name is letters",)),
+    ('a = "\u017fhort"', ("a: ^\u017fhort",)),
+    ('"a\\nb" = "int"', ("a name is letters",)),
+    ("a = int", ("is not TOML", "line 1")),
+    ("a = " + "[" * 5000, ("is not TOML",)),
+    (b'a = "\xff"', ("is not TOML",)),
+    ("#" * (1 << 17) + "\n", ("is larger than",)),
+    ('a = "struct([1,1],[0,8],[<i4,>i4])"', ("a: struct([1,1],[0,8],[<i4,^>i4])",)),
+    ('a = "struct([1],[0],[b])"\nb = "dup(a(1))"', ("b: dup(^a(1))", "the words that take arguments")),
+    ('a = "dup(b) & dup(a)"\nb = "int"', ("a: dup(b) ^& dup(a)", "this character has no meaning")),
+    (chain(0, 80, "a0"), ("is defined by itself: a0 -> a1 -> a2 -> a3 -> ... -> a78 -> a79 -> a80 -> a0",)),
+    (chain(20, 6, "int"), ("a0: ", "types are nested deeper than 100 levels")),
+    (chain(0, 101, "int"), ("a100: is nested deeper than 100 levels, in a0",)),
+    (chain(0, 99, "in"), ("a99: unknown datatype 'in'",)),
+    ("\n".join(['a0 = "struct([1,1],[0,8],[int,int])"', *(
+        f'a{i} = "struct([1,1,1],[0,8,9],[a{i - 1},a{i - 1},a{i - 1}])"' for i in range(1, 30))]),
+     ("is written with more than 32768 characters",)),
+])  # fmt: skip
 def test_an_error_names_file_and_entry(text, reasons, tmp_path):
     (tmp_path / "bad.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
     check_refused(tmp_path, "types --types bad.toml int", 2, "bad.toml: ", *reasons)

@@ -121,17 +121,14 @@ def read_binary128(tmp_path, octets):
     return mpired.reduce([tmp_path / "x.ext"], "max", type="long_double", datarep="external32", format="raw")
 
 
-@each(
-    "octets",
-    [
-        "3fff0000000000000000000000000001",
-        "3fff0000000000000001000000000000",  # half of the last digit that fits
-        "00000000000000000000000000000001",
-        "00000000000000000001ffffffffffff",
-        "7ffeffffffffffffffffffffffffffff",
-        "3ffd5555555555555555555555555555",  # a third
-    ],
-)
+@each("octets", [
+    "3fff0000000000000000000000000001",
+    "3fff0000000000000001000000000000",  # half of the last digit that fits
+    "00000000000000000000000000000001",
+    "00000000000000000001ffffffffffff",
+    "7ffeffffffffffffffffffffffffffff",
+    "3ffd5555555555555555555555555555",  # a third
+])  # fmt: skip
 def test_a_binary128_with_too_many_digits_is_an_error(octets, tmp_path):
     with pytest.raises(ConversionError, match=rf"x\.ext: element 1: the binary128 number .* {octets} has more digits"):
         read_binary128(tmp_path, "3fff" + "00" * 14 + octets)
@@ -188,16 +185,13 @@ def test_pairs(name, native, there, tmp_path):
     assert parse(name)[0].typemap.external == struct.calcsize(there)
 
 
-@each(
-    "options, error, reason",
-    [
-        ({"byte_order": "little"}, UsageError, "big-endian, not little"),
-        ({"type": "<i4"}, UsageError, "big-endian, not little"),
-        ({"type": "=i4"}, UsageError, "big-endian, not native"),
-        ({"datarep": "internal"}, UsageError, "none of native, external32"),
-        ({"type": "double_int"}, CountError, "is not a multiple of 12, the bytes of MPI_DOUBLE_INT in external32"),
-    ],
-)
+@each("options, error, reason", [
+    ({"byte_order": "little"}, UsageError, "big-endian, not little"),
+    ({"type": "<i4"}, UsageError, "big-endian, not little"),
+    ({"type": "=i4"}, UsageError, "big-endian, not native"),
+    ({"datarep": "internal"}, UsageError, "none of native, external32"),
+    ({"type": "double_int"}, CountError, "is not a multiple of 12, the bytes of MPI_DOUBLE_INT in external32"),
+])  # fmt: skip
 def test_wrong_words(options, error, reason, tmp_path):
     (tmp_path / "a.bin").write_bytes(bytes(16))
     with pytest.raises(error, match=reason):

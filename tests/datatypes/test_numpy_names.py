@@ -28,18 +28,15 @@ def test_a_name_of_numpy_is_the_type_of_that_form(name, tmp_path):
 BOTH = ["MPI_DOUBLE (float64)", "MPI_FLOAT (float32)"]
 
 
-@each(
-    "words, reasons",
-    [
-        ("reduce --op band h.npy", ["MPI_REAL2 (float16)"]),
-        ("reduce --op sum h.npy d.npy", ["datatype MPI_DOUBLE (float64)", "has MPI_REAL2 (float16)"]),
-        ("reduce --op max --type float32 d.npy", BOTH),
-        ("reduce --op max --type float32 d.parquet", BOTH),
-        ("reduce --op max --type >f8 d.npy", [BOTH[0], "<f8", "not big-endian"]),
-        ("accumulate --op sum --type float32 --target-type contiguous(2,double) d.npy d.npy", BOTH),
-        ("accumulate --op sum --map d.npy d.npy d.npy", BOTH[:1]),
-    ],
-)
+@each("words, reasons", [
+    ("reduce --op band h.npy", ["MPI_REAL2 (float16)"]),
+    ("reduce --op sum h.npy d.npy", ["datatype MPI_DOUBLE (float64)", "has MPI_REAL2 (float16)"]),
+    ("reduce --op max --type float32 d.npy", BOTH),
+    ("reduce --op max --type float32 d.parquet", BOTH),
+    ("reduce --op max --type >f8 d.npy", [BOTH[0], "<f8", "not big-endian"]),
+    ("accumulate --op sum --type float32 --target-type contiguous(2,double) d.npy d.npy", BOTH),
+    ("accumulate --op sum --map d.npy d.npy d.npy", BOTH[:1]),
+])  # fmt: skip
 def test_messages_have_both_names(words, reasons, tmp_path):
     np.save(tmp_path / "h.npy", np.ones(2, "f2"))
     np.save(tmp_path / "d.npy", np.ones(2))

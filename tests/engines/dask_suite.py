@@ -112,17 +112,14 @@ def results(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.glob("out*"))}
 
 
-@pytest.mark.parametrize(
-    ("verb", "op", "output"),
-    [
-        ("reduce", "sum", "out.npy"),
-        ("reduce", "ops.py:add", "out.parquet"),
-        ("scan", "prod", "out{rank}.npy"),
-        ("reduce_scatter_block", "sum", "out{rank}.npy"),
-        ("allreduce", "sum", "out{rank}.npy"),
-        ("reduce", "mean,std,ops.py:add", "out.npz"),
-    ],
-)
+@pytest.mark.parametrize(("verb", "op", "output"), [
+    ("reduce", "sum", "out.npy"),
+    ("reduce", "ops.py:add", "out.parquet"),
+    ("scan", "prod", "out{rank}.npy"),
+    ("reduce_scatter_block", "sum", "out{rank}.npy"),
+    ("allreduce", "sum", "out{rank}.npy"),
+    ("reduce", "mean,std,ops.py:add", "out.npz"),
+])  # fmt: skip
 @pytest.mark.sampled(2)
 def test_the_same_bits(verb, op, output, here, client):
     call = getattr(mpired, verb)
@@ -244,15 +241,11 @@ def end_the_op() -> None:
         os.kill(int(Path("in_it").read_text()), signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    ("end", "said"),
-    [
-        (lambda _scheduler, worker: worker.terminate(), "has had no worker for 2 s; nothing was written"),
-        (lambda scheduler, _worker: scheduler.send_signal(signal.SIGSTOP), "does not answer"),
-        (lambda scheduler, _worker: scheduler.kill(), "was lost, or has forgotten the tasks; nothing was written"),
-    ],
-    ids=["no worker", "a scheduler that stands", "no scheduler"],
-)
+@pytest.mark.parametrize(("end", "said"), [
+    (lambda _scheduler, worker: worker.terminate(), "has had no worker for 2 s; nothing was written"),
+    (lambda scheduler, _worker: scheduler.send_signal(signal.SIGSTOP), "does not answer"),
+    (lambda scheduler, _worker: scheduler.kill(), "was lost, or has forgotten the tasks; nothing was written"),
+], ids=["no worker", "a scheduler that stands", "no scheduler"])  # fmt: skip
 @pytest.mark.sampled(3)
 def test_a_cluster_that_is_lost_leaves_nothing(end, said, here):
     (here / "dask").mkdir()

@@ -59,20 +59,17 @@ def folder(request, tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "reduce --op sum --columns x good.X bad.X -o new.npy",
-        "reduce-local --op sum bad.X good.X",
-        "accumulate --op sum --columns x target.npy good.X bad.X",
-        "accumulate --op sum --columns x bad.X target.npy",
-        "accumulate --op sum --columns x worse.X target.npy",
-        "get-accumulate --op sum --columns x bad.X target.npy --fetch old.npy",
-        "accumulate --op sum --map bad.X target.npy target.npy",
-        "fetch-and-op --op sum --columns x --target-disp 1 bad.X 2",
-        "unpack --type double --columns x bad.X -o new.bin",
-    ],
-)
+@pytest.mark.parametrize("words", [
+    "reduce --op sum --columns x good.X bad.X -o new.npy",
+    "reduce-local --op sum bad.X good.X",
+    "accumulate --op sum --columns x target.npy good.X bad.X",
+    "accumulate --op sum --columns x bad.X target.npy",
+    "accumulate --op sum --columns x worse.X target.npy",
+    "get-accumulate --op sum --columns x bad.X target.npy --fetch old.npy",
+    "accumulate --op sum --map bad.X target.npy target.npy",
+    "fetch-and-op --op sum --columns x --target-disp 1 bad.X 2",
+    "unpack --type double --columns x bad.X -o new.bin",
+])  # fmt: skip
 @pytest.mark.sampled(3)
 def test_a_library_that_aborts(words, folder):
     """One line and status 3, which name the file, and nothing has changed."""

@@ -79,15 +79,12 @@ if not RANK:
     assert len(list(here.glob("in_it.*"))) == max(1, nprocesses - 1)
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "said"),
-    [
-        ('mpired.reduce(RANKS, "ops.py:refuse", output="out.npy", engine=engine)', 1, "raised ValueError: no"),
-        ('raise KeyError("mine")', 1, "KeyError: 'mine'"),
-        ('sys.exit("mine")', 1, "mine"),
-        ("sys.exit()", 0, ""),
-    ],
-)
+@pytest.mark.parametrize(("body", "status", "said"), [
+    ('mpired.reduce(RANKS, "ops.py:refuse", output="out.npy", engine=engine)', 1, "raised ValueError: no"),
+    ('raise KeyError("mine")', 1, "KeyError: 'mine'"),
+    ('sys.exit("mine")', 1, "mine"),
+    ("sys.exit()", 0, ""),
+])  # fmt: skip
 @pytest.mark.sampled(2)
 def test_an_exception_in_the_block_ends_all(body, status, said, here):
     done = run(3, f'with mpired.mpi() as engine:\n    {body}\nsay("after")')

@@ -98,13 +98,10 @@ def raise_unsendable() -> None:
 
 
 @pytest.mark.parametrize("broken", ["closed", "kept"])
-@pytest.mark.parametrize(
-    ("function", "error"),
-    [
-        (close_connection, "worker pool: a worker died: it ended with status 1; nothing was written"),
-        (raise_unsendable, "UnsendableError: one and two"),
-    ],
-)
+@pytest.mark.parametrize(("function", "error"), [
+    (close_connection, "worker pool: a worker died: it ended with status 1; nothing was written"),
+    (raise_unsendable, "UnsendableError: one and two"),
+])  # fmt: skip
 def test_workers_say_nothing_themselves(function, error, broken):
     """Whatever fails in a worker is told by its parent, once, wherever standard error goes."""
 

@@ -49,7 +49,6 @@ BAITS: dict[str, Callable[[Path, Path], None]] = {
     "forged": forged,
 }
 
-
 write = written("a/x", "b/y", patience=0.02)
 patch = updated("a/x", commit="journal", lock_timeout=0.02)
 

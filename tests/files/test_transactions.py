@@ -16,8 +16,6 @@ import mpired
 from mpired import interrupts
 from mpired.files.transaction import Transaction
 
-WORDS = ["allreduce", "-q", "--op", "sum", "--in-place", "a/x.npy", "b/y.npy", "--lock-timeout", "0"]
-
 
 @pytest.fixture
 def folder() -> Iterator[Path]:

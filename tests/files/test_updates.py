@@ -259,17 +259,12 @@ def test_what_is_done_and_cannot_be_printed_is_done(words, folder):
         check_refusals(folder, nothing, stdout=full.fileno())
 
 
-@pytest.fixture
-def shared(as_root, open_folder):
-    """A whole log in a folder that other users can get to."""
-    (open_folder / "here").mkdir()
-    np.save(open_folder / "ones.npy", np.ones(500))
-    again(open_folder)
-    return open_folder
-
-
-def test_a_change_of_another_user_is_not_finished(shared):
+def test_a_change_of_another_user_is_not_finished(as_root, open_folder):
     """Who may not write to the target does not read the half either."""
+    shared = open_folder
+    (shared / "here").mkdir()
+    np.save(shared / "ones.npy", np.ones(500))
+    again(shared)
     check_refusals(shared, [("info here/t.npy", 3, "here/t.npy", "mpired recover")], setup=become_nobody)
     for path in (shared / "here", shared / "here" / "t.npy"):
         os.chown(path, NOBODY, NOBODY)

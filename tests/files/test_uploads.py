@@ -17,7 +17,6 @@ OLD = b"the old result"
 SMALL = ("--op", "sum", "a.npy")
 BIG = (*BYTES, "big.bin")
 
-
 LARGE = np.random.default_rng(1).bytes(20 * MEBIBYTE)
 
 

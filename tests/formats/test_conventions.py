@@ -49,7 +49,6 @@ UNITS = ["degree_north", "degree_N", "degrees_N", "degreeN", "degreesN", "degree
 STANDARD = ["latitude", "longitude", "time", "grid_latitude", "projection_x_coordinate", "forecast_reference_time"]
 DATA = {"units": ["degrees", "days", "s", "degrees_C", "m since"], "standard_name": ["latitude standard_error", "lon"]}
 
-
 VALUES = np.arange(1.0, 4.0)
 
 

@@ -154,17 +154,14 @@ def test_every_array_is_in_the_result(form, tmp_path):
         assert repr(np.asarray(found[name]).astype(there.dtype).tolist()) == repr(there.tolist()), name
 
 
-@each(
-    "form, to, without",
-    [
-        ("npz", ".safetensors", "gaps names when raw"),
-        ("npz", ".nc", "mask gaps half names when raw"),
-        ("safetensors", ".zarr.zip", ""),
-        ("hdf5", ".npz", "cubes lists mixed names odd raw"),
-        ("netcdf", ".safetensors", ""),
-        ("zarr", ".h5", "when raw"),
-    ],
-)
+@each("form, to, without", [
+    ("npz", ".safetensors", "gaps names when raw"),
+    ("npz", ".nc", "mask gaps half names when raw"),
+    ("safetensors", ".zarr.zip", ""),
+    ("hdf5", ".npz", "cubes lists mixed names odd raw"),
+    ("netcdf", ".safetensors", ""),
+    ("zarr", ".h5", "when raw"),
+])  # fmt: skip
 def test_another_format_has_the_arrays_of_numbers(form, to, without, tmp_path_factory, monkeypatch):
     """With their names and types; the summary names the others. Numbers of machine learning become floats."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")  # the history of results has the time
@@ -184,28 +181,6 @@ def test_another_format_has_the_arrays_of_numbers(form, to, without, tmp_path_fa
         assert found.shape == expected.shape
         there = expected.astype("S").astype("O") if name == "names" else expected
         assert repr(found.tolist()) == repr(there.tolist()), name
-
-
-def test_missing_values_in_another_format(tmp_path):
-    """They are missing there too; a format that has none leaves such arrays out. Coordinates are named, or stay."""
-    with netCDF4.Dataset(tmp_path / "r.nc", "w") as file:
-        file.createDimension("x", 4)
-        file.createVariable("w", "f8", ("x",))[:] = np.arange(4)
-        gaps = np.ma.MaskedArray([1, 2, 3, 4], [0, 1, 0, 0])
-        file.createVariable("gaps", "i4", ("x",), zlib=True, fill_value=-9)[:] = gaps
-        for name in ("x", "height"):
-            file.createVariable(name, "f4", ("x",))[:] = [10, 20, 30, 40]
-    words = ("reduce", "--op", "sum", "--columns", "w", "--keep", "gaps,height", "r.nc", "-o")
-    assert "hdf5)" in run(*words, "o.h5", cwd=tmp_path).err.splitlines()[-1].split()[-1]
-    assert run(*words, "o.npz", cwd=tmp_path).err.endswith(" -> o.npz (npz), without gaps\n")
-    assert sorted(all_npz(tmp_path / "o.npz")) == ["height", "w"]
-    with h5py.File(tmp_path / "o.h5") as file:
-        assert sorted(file) == ["gaps", "height", "w"]
-        fill = file["gaps"].attrs["_FillValue"][0]
-        assert file["gaps"][...].tolist() == [1, fill, 3, 4]
-    succeeded(run(*words[:-1], "-q", "-o", "o.zarr.zip", cwd=tmp_path))
-    group = zarr.open_group(zarr.storage.ZipStore(tmp_path / "o.zarr.zip", mode="r"), mode="r")
-    assert group["gaps"][...].tolist() == [1, group["gaps"].attrs["_FillValue"], 3, 4]
 
 
 def test_what_differs_or_has_no_place_is_refused(tmp_path):
@@ -237,11 +212,13 @@ def test_what_differs_or_has_no_place_is_refused(tmp_path):
     )
 
 
-def save_measured(path, form):
-    """Write packed, unsigned and missing values, as netCDF4 knows them."""
-    with netCDF4.Dataset(path, "w", format=form) as file:
+@pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF4"])
+def test_packed_and_missing_values_in_another_format(form, tmp_path):
+    """They are decoded, in Python too, and missing; a format that has none leaves such arrays out, coordinates stay."""
+    with netCDF4.Dataset(tmp_path / "r.nc", "w", format=form) as file:
         file.createDimension("x", 4)
-        file.createVariable("w", "f8", ("x",))[:] = np.arange(4)
+        for name in ("w", "x", "height"):
+            file.createVariable(name, "f8", ("x",))[:] = np.arange(4)
         for name, code, scale in (("packed", "i2", 0.5), ("all_there", "i4", 0.25), ("marked", "i4", None)):
             made = file.createVariable(name, code, ("x",), fill_value=-9)
             if scale is not None:
@@ -250,29 +227,28 @@ def save_measured(path, form):
         made = file.createVariable("unsigned", "i1", ("x",))
         made.setncattr("_Unsigned", "true")
         made[:] = np.array([1, 255, 2, 254], "u1")
-
-
-@pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF4"])
-def test_packed_and_missing_values_are_decoded(form, tmp_path):
-    """In Python, and in formats that have no packing."""
-    save_measured(tmp_path / "r.nc", form)
     with netCDF4.Dataset(tmp_path / "r.nc") as file:
-        expected = {name: each[...].tolist() for name, each in file.variables.items() if name != "w"}
-    found = mpired.reduce([tmp_path / "r.nc"], "sum", columns="w", keep="*")
-    assert {name: each.tolist() for name, each in found.items() if name != "w"} == expected
+        expected = {name: each[...].tolist() for name, each in file.variables.items() if name not in {"w", "x"}}
+    found = mpired.reduce([tmp_path / "r.nc"], "sum", columns="w", keep=[*expected])
+    assert {name: found[name].tolist() for name in expected} == expected
     assert {name for name, each in found.items() if np.ma.isMaskedArray(each)} == {"packed", "marked"}
-    words = ("reduce", "-q", "--op", "sum", "--columns", "w", "--keep", "*", "r.nc", "-o")
-    for to in ("h5", "parquet", "csv"):
-        succeeded(run(*words, f"o.{to}", cwd=tmp_path))
+    words = ("reduce", "--op", "sum", "--columns", "w", "--keep", ",".join(expected), "r.nc", "-o")
+    for to in ("h5", "zarr.zip", "parquet", "csv"):
+        succeeded(run(*words, f"o.{to}", "-q", cwd=tmp_path))
     columns = pq.read_table(tmp_path / "o.parquet").to_pydict()
     assert {name: columns[name] for name in expected} == expected
     rows = list(csv.DictReader((tmp_path / "o.csv").read_text().splitlines()))
-    for name, values in expected.items():
-        assert [row[name] for row in rows] == ["" if each is None else str(each) for each in values]
+    group = zarr.open_group(zarr.storage.ZipStore(tmp_path / "o.zarr.zip", mode="r"), mode="r")
     with h5py.File(tmp_path / "o.h5") as file:
+        assert sorted(file) == sorted([*expected, "w"])
         for name, values in expected.items():
+            assert [row[name] for row in rows] == ["" if each is None else str(each) for each in values]
             fill = file[name].attrs.get("_FillValue", [None])[0]
-            assert file[name][...].tolist() == [fill if each is None else each for each in values]
+            assert file[name][...].tolist() == [fill if each is None else each for each in values], name
+    assert group["marked"][...].tolist() == [10, group["marked"].attrs["_FillValue"], 12, 13]
+    told = run(*words, "o.npz", cwd=tmp_path).err
+    assert told.endswith(" -> o.npz (npz), without packed, all_there, marked\n")
+    assert sorted(all_npz(tmp_path / "o.npz")) == sorted(["height", "unsigned", "w"])
 
 
 def test_columns_of_tables_in_files_of_arrays(tmp_path):

@@ -104,16 +104,12 @@ def test_groups_shards_and_chunks_that_are_not_there(tmp_path):
     assert (result["a/b"].shards, result.attrs["run"], "other" in result) == ((4, 4), 1, False)
 
 
-def long_chunk(document):
-    chunks = {"name": "regular", "configuration": {"chunk_shape": [1 << 40]}}
-    change_document(document, chunk_grid=chunks)
-
-
+HUGE_CHUNK = {"name": "regular", "configuration": {"chunk_shape": [1 << 40]}}
 DAMAGES = {
     "no JSON": lambda folder: (folder / "v/zarr.json").write_bytes(b"{"),
     "no shape": lambda folder: change_document(folder / "v/zarr.json", shape="x"),
     "huge": lambda folder: change_document(folder / "v/zarr.json", shape=[1 << 62]),
-    "huge chunk": lambda folder: long_chunk(folder / "v/zarr.json"),
+    "huge chunk": lambda folder: change_document(folder / "v/zarr.json", chunk_grid=HUGE_CHUNK),
     "no codec": lambda folder: change_document(folder / "v/zarr.json", codecs=[{"name": "none such"}]),
     "attributes": lambda folder: change_document(folder / "v/zarr.json", attributes=[1]),
     "cut chunk": lambda folder: os.truncate(folder / "v/c/0", 9),

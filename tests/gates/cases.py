@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import click
 from files_of_cases import FORMATS, ROOT
-from kept_cases import of_kept
 from option_cases import with_options
 
 from mpired.cli import cli
@@ -19,6 +18,7 @@ from mpired.ops import OPS, STATISTICS
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CELL = re.compile(r"^\|.*\| `((?:[^`]* )?mpired [^`]+)` \|$", re.MULTILINE)
 
+GCC = "gcc -shared -fPIC -xc -o f.so - <<< 'void abort(); void f() { abort(); }'"
 DIFFERENCES = (
     *("null0.parquet null1.parquet", "--json null0.parquet null1.parquet", "t0.npy t1.npy", "packed0.nc packed1.nc"),
     *("f0.npy m0.npy --atol 1", "z.npy d0.npy --atol 9", "@list.txt @list.txt", "--json @list.txt @list.txt"),
@@ -67,6 +67,34 @@ def of_formats() -> Iterator[str]:
             yield f"mpired reduce --op sum{given} d0.{form} d1.{form} --to {to}"
 
 
+def of_kept() -> Iterator[str]:
+    """Yield arrays and columns that are carried, and checkpoints in shards."""
+    mean = "mpired reduce --op mean --columns w --keep mask"
+    for to in ("csv", "json", "text", "table"):
+        yield f"mpired reduce --op max --columns v --keep key --nulls ignore null1.parquet null2.parquet --to {to}"
+    places = (
+        "-o new",
+        "-o one.safetensors",
+        "-o new --dry-run",
+        "-o new/x.safetensors.index.json --json",
+        "--in-place",
+    )
+    for words in places:
+        yield f"{mean} checkpoint0 checkpoint1/model.safetensors.index.json {words}"
+    yield f"{mean} checkpoint0 checkpoint1 -o checkpoint2"
+    yield f"{mean} -f checkpoint0 checkpoint1 -o checkpoint2"
+    for to in ("npz", "h5", "nc"):
+        yield f"{mean} checkpoint0 checkpoint1 -o one.{to}"
+    for form, to in (("npz", "h5"), ("h5", "zarr.zip"), ("zarr", "safetensors"), ("safetensors", "npz")):
+        yield f"mpired reduce --op mean,max --columns v --keep n d0.{form} d1.{form} -o out.{to}"
+    for rule in ("--nulls ignore", "--nulls propagate", "--nulls propagate --missing 3"):
+        for words in ("0 null", "null 0", "0 5"):
+            yield f"mpired compare-and-swap {rule} --columns n i1.parquet {words}"
+    yield "mpired info checkpoint0 && mpired diff checkpoint0 checkpoint1"
+    yield "mpired scan --op max --columns w checkpoint0 checkpoint1 -o 'new{rank}'"
+    yield "mpired accumulate --op sum --columns w checkpoint0 checkpoint1"
+
+
 def of_ops() -> Iterator[str]:
     """Yield each op on several datatypes, and with options for values."""
     names = [op.name.lower() for op in (*OPS, *STATISTICS)]
@@ -101,20 +129,10 @@ def of_ops() -> Iterator[str]:
 
 def of_refusals() -> Iterator[str]:
     """Yield wrong arguments and bad files."""
-    bad = (
-        "missing.npy",
-        "cut.npy",
-        "noise.parquet",
-        "empty",
-        "sample_data",
-        "/dev/null",
-        "d0.bin",
-        "list.txt",
-        "s3://",
-    )
+    bad = "missing.npy cut.npy noise.parquet empty sample_data /dev/null d0.bin list.txt s3://"
     for name, file in itertools.product(("reduce --op sum", "info", "show", "diff d0.npy", "locate --op maxloc",
                                          "accumulate --op sum d0.npy", "accumulate --op sum d0.npy d1.npy",
-                                         "scan --op sum d0.npy -o 'x{rank}.npy'", "recover"), bad):  # fmt: skip
+                                         "scan --op sum d0.npy -o 'x{rank}.npy'", "recover"), bad.split()):  # fmt: skip
         yield f"mpired {name} {file}"
     yield from (
         "mpired",
@@ -141,10 +159,7 @@ def of_refusals() -> Iterator[str]:
         "mpired reduce --op mean,max --json d0.h5 d1.h5 -o out.h5",
         "mpired reduce --op max,min --weights 1,2 d0.npy d1.npy -o out.npz",
         "mpired locate --op maxloc,minloc --json d[0-2].npy",
-        (
-            "gcc -shared -fPIC -xc -o f.so - <<< 'void abort(); void f() { abort(); }'\n"
-            "mpired reduce --op ./f.so:f d0.npy d1.npy"
-        ),
+        f"{GCC}\nmpired reduce --op ./f.so:f d0.npy d1.npy",
         *(f"mpired diff {words}" for words in DIFFERENCES),
         "mpired reduce --op sum packed0.nc packed1.nc -o out.nc",
         "mpired reduce --op sum --unpack packed0.nc packed1.nc -o out.nc",
@@ -237,8 +252,5 @@ def examples_of_help(name: str) -> list[str]:
 
 def cases() -> list[str]:
     """Return all commands, each once."""
-    return list(
-        dict.fromkeys(
-            [*with_options(), *of_formats(), *of_kept(), *of_ops(), *of_refusals(), *of_statuses(), *of_pages()]
-        )
-    )
+    parts = with_options, of_formats, of_kept, of_ops, of_refusals, of_statuses, of_pages
+    return list(dict.fromkeys(itertools.chain.from_iterable(part() for part in parts)))

@@ -13,13 +13,11 @@ from mpired.cli import cli
 # The arguments of each command, to which the cases of options add an option.
 BASES = {
     "reduce": "--op sum d0.npy d1.npy -o out.npy",
-    "allreduce": "--op sum d0.npy d1.npy -o out_{rank}.npy",
-    "scan": "--op sum d0.npy d1.npy -o out_{rank}.npy",
-    "exscan": "--op sum d0.npy d1.npy -o out_{rank}.npy",
+    **dict.fromkeys(
+        ("allreduce", "scan", "exscan", "reduce-scatter-block"), "--op sum d0.npy d1.npy -o out_{rank}.npy"
+    ),
     "reduce-scatter": "--op sum d0.npy d1.npy --counts 4,6 -o out_{rank}.npy",
-    "reduce-scatter-block": "--op sum d0.npy d1.npy -o out_{rank}.npy",
-    "reduce-local": "--op sum d0.npy d1.npy",
-    "accumulate": "--op sum d0.npy d1.npy",
+    **dict.fromkeys(("reduce-local", "accumulate"), "--op sum d0.npy d1.npy"),
     "get-accumulate": "--op sum d0.npy d1.npy --fetch old.npy",
     "fetch-and-op": "--op sum d0.npy 5",
     "compare-and-swap": "z.npy 0 7",
@@ -30,31 +28,20 @@ BASES = {
     "pack": "--type 'vector(2,1,3,uint8_t)' records.bin -o packed.bin",
     "unpack": "--type 'vector(2,1,3,uint8_t)' records.bin -o unpacked.bin",
     "recover": "d0.npy",
-    "ops": "",
-    "types": "",
-    "engines": "",
-    "help": "",
+    **dict.fromkeys(("ops", "types", "engines", "help"), ""),
     "examples": "new",
     "completion": "bash",
 }
 # Variants of a base: other inputs, by their suffix; `bare` is without the output.
 FORMS = {"raw": ".bin", "table": ".parquet", "h5": ".h5", "grid": ".nc", "bare": ".npy"}
+ORIGIN_COUNTS = ("--origin-count 3 {}", "--origin-count 3 --target-count 3 {}")
+TARGET_COUNTS = ("--target-count 2 {}", "--origin-count 1 --target-count 2 {}")
 # The arguments with an option, by its keyword. `{}` stands for the base, `{raw}` for a variant.
 TRIED: dict[str, tuple[str, ...]] = {
-    "op": (
-        "--op max {}",
-        "--op MPI_PROD {}",
-        "--op mean {}",
-        "--op max,mean {}",
-        "--op ./ops.py:add {}",
-        "--op nothing {}",
-    ),
+    "op": tuple(f"--op {each} {{}}" for each in ("max", "MPI_PROD", "mean", "max,mean", "./ops.py:add", "nothing")),
     "type": ("--type double {}", "--type '<f8' {}", "--type int {}", "--type 'vector(' {}", "--type int64_t {raw}"),
     "types": ("--types types.toml --type rec {}", "--types missing.toml {}", "--types types.toml --type num {raw}"),
-    "byte_order": (
-        *tuple(f"--byte-order {each} {{}}" for each in ("little", "big", "native")),
-        "--byte-order big {raw}",
-    ),
+    "byte_order": tuple(f"--byte-order {each}" for each in ("little {}", "big {}", "native {}", "big {raw}")),
     "datarep": ("--datarep external32 {}", "--datarep native {}", "--datarep external32 {raw}"),
     "offset": ("--offset 8 {}", "--offset 1K {}", "--offset -1 {}", "--offset 16 {raw}"),
     "count": ("--count 3 {}", "--count 0 {}", "--count x {}", "--count 4 {raw}"),
@@ -134,21 +121,11 @@ TRIED: dict[str, tuple[str, ...]] = {
     ),
     "at": ("--at 2 {}", "--at 0:4 {}", "--at x {}"),
     "target_count": ("--target-count 2 {}", "--target-count 3 --origin-count 3 {}"),
-    "target_type": (
-        "--target-type 'vector(2,1,2,double)' {}",
-        "--target-type 'vector(2,1,2,double)' --origin-count 2 {}",
-    ),
+    "target_type": tuple(f"--target-type 'vector(2,1,2,double)' {each}{{}}" for each in ("", "--origin-count 2 ")),
     "map": ("--map map.npy {}", "--map missing.npy {}"),
-    "origin_disp": (
-        "--origin-disp 2 {}",
-        "--origin-disp 2 --origin-count 3 {}",
-        "--origin-disp 2 --origin-count 3 --target-count 3 {}",
-    ),
+    "origin_disp": tuple(f"--origin-disp 2 {each}" for each in ("{}", *ORIGIN_COUNTS)),
     "origin_count": ("--origin-count 4 {}", "--origin-count 4 --target-count 4 {}"),
-    "origin_type": (
-        "--origin-type 'vector(2,1,2,double)' --target-count 2 {}",
-        "--origin-type 'vector(2,1,2,double)' --origin-count 1 --target-count 2 {}",
-    ),
+    "origin_type": tuple(f"--origin-type 'vector(2,1,2,double)' {each}" for each in TARGET_COUNTS),
     "commit": tuple(f"--commit {each} {{}}" for each in ("auto", "rename", "journal")),
     "durability": tuple(f"--durability {each} {{}}" for each in ("full", "process", "none")),
     "create": ("--create 10 {}", "--create {}", "--create 2,5 {}"),

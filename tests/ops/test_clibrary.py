@@ -12,7 +12,7 @@ from pathlib import Path
 import matrix
 import numpy as np
 import pytest
-from command import Outcome, installed, run, succeeded
+from command import installed, run, succeeded
 from needs import needs
 
 import mpired
@@ -87,9 +87,6 @@ def test_order(tmp_path, monkeypatch, nranks, words):
         assert np.load(tmp_path / "result.npy").tobytes() == expected.tobytes(), place
 
 
-# Ops that call functions of MPI
-
-
 WITH_MPI = r"""
 #include <mpi.h>
 
@@ -149,14 +146,11 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-def summed(folder: Path, op: str) -> Outcome:
-    """Run the command, in a process whose parent has no MPI."""
-    return installed("reduce", "-q", "--op", op, "r0.npy", "r1.npy", "--to", "text", cwd=folder)
-
-
 def test_the_mpi_that_a_library_is_linked_with(folder):
     for name, linked in ("abi", ""), ("unlinked", ""), ("own", "libmpi.so.12"), ("open", "libmpi.so.40"):
         reason = LibraryKernel(str(folder / f"{name}.so"), "adds").explained("reason")
         assert reason.removeprefix("reason").startswith(f"; it is linked with {linked}:" if linked else ""), name
         assert (reason == "reason") == (not linked), name
-    assert summed(folder, "./abi.so:compares") == (0, b"1.0\n3.0\n5.0\n7.0\n9.0\n", "")
+    words = ("reduce", "-q", "--op", "./abi.so:compares", "r0.npy", "r1.npy", "--to", "text")
+    # In a process whose parent has no MPI.
+    assert installed(*words, cwd=folder) == (0, b"1.0\n3.0\n5.0\n7.0\n9.0\n", "")

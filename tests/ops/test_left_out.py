@@ -96,9 +96,6 @@ def test_nan_in_a_window(tmp_path):
         assert repr(np.load(target).tolist()) == repr(np.array(expected, float).tolist()), (op, nan)
 
 
-# The bits of NaN
-
-
 def test_the_nan_of_several_ranks_is_the_quiet_one():
     """Whatever the NaNs of the ranks carry; that of an element that is copied stays."""
     nans = np.array([0xFFF8 << 48 | 1, 0x7FF0 << 48 | 2, 0x7FF8 << 48 | 3], "u8").view("f8")

@@ -87,8 +87,6 @@ def test_infinities_of_ranks_are_no_overflow_beside_one():
         assert (details["count"], details["element"], details["rank"]) == (len(overflows), overflows[0], 1), op
 
 
-# The commands
-
 WIDE = np.array([1, 100, 3], "i1")
 RANKS = "r0.npy", "r1.npy", "r2.npy"
 COMMANDS = {

@@ -139,9 +139,6 @@ def test_blocks_and_workers_do_not_show(tmp_path, monkeypatch):
             assert reduced(paths, op, jobs=3, **options).tobytes() == each.tobytes(), op
 
 
-# Exact sums, and wider datatypes
-
-
 @st.composite
 def numbers(draw):
     """Return numbers over 600 decades, with some that cancel, subnormal ones and infinities."""
@@ -209,9 +206,6 @@ def test_exact_sums_that_overflow():
             mpired.reduce(ranks, op, exact=True, overflow="error")
         ranks[0][0] = np.inf
         mpired.reduce(ranks, op, exact=True, overflow="error")
-
-
-# Refusals
 
 
 SENSELESS = [

@@ -152,9 +152,6 @@ def test_an_op_takes_only_its_datatypes(tmp_path):
         mpired.op(datatypes=["duble"])
 
 
-# Elements of structures
-
-
 STRUCTURES = {
     "quaternion": [("w", "f8"), ("x", "f8"), ("y", "f8"), ("z", "f8")],
     "complex": [("re", "f8"), ("im", "f8")],

@@ -15,15 +15,12 @@ def test_a_full_disk_leaves_the_target(mounted):
     check_refused(place, words, 4, "No space left")
 
 
-@each(
-    "text, form",
-    [
-        ("vector(2,1,2,double)", "npy"),
-        ("resized(0,8,vector(2,1,3,double))", "parquet"),
-        ("struct([1,1],[16,0],[double,double])", "npy"),
-        ("struct([1,1,2],[8,0,12],[int,double,int8_t])", "arrow"),
-    ],
-)
+@each("text, form", [
+    ("vector(2,1,2,double)", "npy"),
+    ("resized(0,8,vector(2,1,3,double))", "parquet"),
+    ("struct([1,1],[16,0],[double,double])", "npy"),
+    ("struct([1,1,2],[8,0,12],[int,double,int8_t])", "arrow"),
+])  # fmt: skip
 def test_elements_that_a_reduction_has_written_are_put_back(text, form, tmp_path):
     """By way of another format comes what the reduction writes to raw."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -96,16 +95,13 @@ def test_ulps_are_steps(code):
     assert found.buffers[0].ulp.amount == int(expected.max())
 
 
-@each(
-    "options, equal",
-    [
-        ({}, "b"),
-        ({"nan_equal": True}, "bn"),
-        ({"ulp": 0}, "z"),
-        ({"atol": 0.0}, "z"),
-        ({"ulp": 0, "nan_equal": True}, "zbn"),
-    ],
-)
+@each("options, equal", [
+    ({}, "b"),
+    ({"nan_equal": True}, "bn"),
+    ({"ulp": 0}, "z"),
+    ({"atol": 0.0}, "z"),
+    ({"ulp": 0, "nan_equal": True}, "zbn"),
+])  # fmt: skip
 def test_zeros_and_nans(options, equal):
     """Zeros of both signs (z), the same NaN (b), NaNs of other bits (n)."""
     nan, other = np.array([0x7FF8 << 48, 0xFFF8 << 48 | 5], "u8").view("f8")
@@ -114,15 +110,12 @@ def test_zeros_and_nans(options, equal):
         assert mpired.diff(np.array([1.0, a]), np.array([1.0, b]), **options).equal is (name in equal), name
 
 
-@each(
-    "b, reason",
-    [
-        ({"x": [1.0, 2.0]}, "B has count 2 in 'x', but A ('a.parquet') has 1"),
-        ({"x": pa.array([1.0], pa.float32())}, "B has datatype MPI_FLOAT (float32) in 'x', but A ('a.parquet') has"),
-        ({"z": [1.0]}, "B has 'z' where A"),
-        ({"x": [1.0], "y": [1.0]}, "B has 2 columns, but A"),
-    ],
-)
+@each("b, reason", [
+    ({"x": [1.0, 2.0]}, "B has count 2 in 'x', but A ('a.parquet') has 1"),
+    ({"x": pa.array([1.0], pa.float32())}, "B has datatype MPI_FLOAT (float32) in 'x', but A ('a.parquet') has"),
+    ({"z": [1.0]}, "B has 'z' where A"),
+    ({"x": [1.0], "y": [1.0]}, "B has 2 columns, but A"),
+])  # fmt: skip
 def test_what_the_headers_say(b, reason, tmp_path):
     pq.write_table(pa.table({"x": [1.0]}), tmp_path / "a.parquet")
     pq.write_table(pa.table(b), tmp_path / "b.parquet")
@@ -163,21 +156,18 @@ def test_places_in_a_large_block():
     assert found.buffers[0].difference.index == (299, 199)
 
 
-@each(
-    "words, status, reasons",
-    [
-        ("a.npy", 2, ["Missing argument 'B'"]),
-        ("a.npy a.npy a.npy", 2, ["unexpected extra argument"]),
-        ("a.bin a.npy", 2, ["a.bin", "give --type"]),
-        ("a.npy a.npy --type float", 3, ["a.npy", "not MPI_FLOAT", "leave --type out"]),
-        ("a.npy a.npy --ulp 1 --atol 1", 2, ["--ulp", "leave one of them out"]),
-        ("a.npy a.npy --rtol nan", 2, ["--rtol", "give 0 or more"]),
-        ("a.npy a.npy --atol -1", 2, ["--atol", "give 0 or more"]),
-        ("a.npy a.npy --ulp -1", 2, ["--ulp", "-1"]),
-        ("- - --type byte", 2, ["standard input"]),
-        ("a.npy a.npy --max-memory 1M", 2, ["--max-memory", "too little"]),
-    ],
-)
+@each("words, status, reasons", [
+    ("a.npy", 2, ["Missing argument 'B'"]),
+    ("a.npy a.npy a.npy", 2, ["unexpected extra argument"]),
+    ("a.bin a.npy", 2, ["a.bin", "give --type"]),
+    ("a.npy a.npy --type float", 3, ["a.npy", "not MPI_FLOAT", "leave --type out"]),
+    ("a.npy a.npy --ulp 1 --atol 1", 2, ["--ulp", "leave one of them out"]),
+    ("a.npy a.npy --rtol nan", 2, ["--rtol", "give 0 or more"]),
+    ("a.npy a.npy --atol -1", 2, ["--atol", "give 0 or more"]),
+    ("a.npy a.npy --ulp -1", 2, ["--ulp", "-1"]),
+    ("- - --type byte", 2, ["standard input"]),
+    ("a.npy a.npy --max-memory 1M", 2, ["--max-memory", "too little"]),
+])  # fmt: skip
 def test_trouble_is_told_in_a_line_and_is_no_difference(words, status, reasons, tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(3))
     np.zeros(3).tofile(tmp_path / "a.bin")
@@ -193,24 +183,18 @@ def test_a_bug_is_no_difference(tmp_path):
     assert "ZeroDivisionError" in outcome.err
 
 
-def write_directories(folder):
-    """Write two directories of files of several formats, some of which differ."""
-    for name in "ab":
-        inner = folder / name / "inner"
-        inner.mkdir(parents=True)
-        np.save(folder / name / "same.npy", np.arange(3))
-        np.save(inner / "other.npy", np.arange(3) + (name == "b"))
-        (folder / name / "README").write_text(f"text {name}")
-        (folder / name / f"only {name}.txt").write_text("x")
-        xr.Dataset({"t": ("x", [1, 2 + (name == "b")])}).to_zarr(inner / "store.zarr", consolidated=False)
-        pq.write_table(pa.table({"x": [1.0, None]}), inner / "table.parquet")
-    (folder / "a" / "bad.npy").write_bytes(b"\x93NUMPY")
-    shutil.copy(folder / "a" / "bad.npy", folder / "b" / "bad.npy")
-
-
 def test_directories(tmp_path):
     """A store is one file; what no format reads is compared by its bytes."""
-    write_directories(tmp_path)
+    for name in "ab":
+        folder = tmp_path / name
+        (folder / "inner").mkdir(parents=True)
+        np.save(folder / "same.npy", np.arange(3))
+        np.save(folder / "inner/other.npy", np.arange(3) + (name == "b"))
+        (folder / "README").write_text(f"text {name}")
+        (folder / f"only {name}.txt").write_text("x")
+        xr.Dataset({"t": ("x", [1, 2 + (name == "b")])}).to_zarr(folder / "inner/store.zarr", consolidated=False)
+        pq.write_table(pa.table({"x": [1.0, None]}), folder / "inner/table.parquet")
+        (folder / "bad.npy").write_bytes(b"\x93NUMPY")
     outcome = run("diff", "a", "b", cwd=tmp_path)
     assert (outcome.status, outcome.err) == (1, "")
     *files, total = outcome.out.decode().splitlines()

@@ -106,27 +106,21 @@ def test_nat_is_the_nan_of_times(dtype, op, function):
     assert [each.value for each in found] == list(numbers[::-1] if op == "maxloc" else numbers)[:3]
 
 
-@each(
-    "words, status, reasons",
-    [
-        ("--op sum a.npy", 3, ["MPI_SUM", "give --op maxloc or --op minloc"]),
-        ("--op most a.npy", 2, ["most", "is not an MPI op"]),
-        ("--op maxloc", 2, ["there are none"]),
-        ("--op maxloc a.npy empty.npy", 3, ["empty.npy", "rank 1 has no elements", "leave it out"]),
-        ("--op maxloc a.npy i.npy", 3, ["i.npy", "rank 1 has datatype MPI_INT64_T", "MPI_DOUBLE", "; convert to one"]),
-        (
-            "--op maxloc a.npy f.npy",
-            3,
-            ["rank 1 has datatype MPI_FLOAT", "by `mpired reduce --op sum --result-type double`"],
-        ),
-        ("--op maxloc flags.npy", 3, ["flags.npy", "MPI_C_BOOL", "logical"]),
-        ("--op maxloc pairs.npy", 3, ["pairs.npy", "MPI_DOUBLE_INT", "an extreme is one of"]),
-        ("--op maxloc z.npy", 3, ["z.npy", "complex"]),
-        ("--op maxloc raw", 2, ["raw", "give --type"]),
-        ("--op minloc --nan ignore nan.npy", 3, ["are left out, all of them"]),
-        ("--op maxloc - -", 2, ["standard input"]),
-    ],
-)
+@each("words, status, reasons", [
+    ("--op sum a.npy", 3, ["MPI_SUM", "give --op maxloc or --op minloc"]),
+    ("--op most a.npy", 2, ["most", "is not an MPI op"]),
+    ("--op maxloc", 2, ["there are none"]),
+    ("--op maxloc a.npy empty.npy", 3, ["empty.npy", "rank 1 has no elements", "leave it out"]),
+    ("--op maxloc a.npy i.npy", 3, ["i.npy", "rank 1 has datatype MPI_INT64_T", "MPI_DOUBLE", "; convert to one"]),
+    ("--op maxloc a.npy f.npy", 3,
+     ["rank 1 has datatype MPI_FLOAT", "by `mpired reduce --op sum --result-type double`"]),
+    ("--op maxloc flags.npy", 3, ["flags.npy", "MPI_C_BOOL", "logical"]),
+    ("--op maxloc pairs.npy", 3, ["pairs.npy", "MPI_DOUBLE_INT", "an extreme is one of"]),
+    ("--op maxloc z.npy", 3, ["z.npy", "complex"]),
+    ("--op maxloc raw", 2, ["raw", "give --type"]),
+    ("--op minloc --nan ignore nan.npy", 3, ["are left out, all of them"]),
+    ("--op maxloc - -", 2, ["standard input"]),
+])  # fmt: skip
 def test_refusals(words, status, reasons, tmp_path):
     arrays = {
         "a": np.zeros(3), "i": np.zeros(3, int), "f": np.zeros(3, "f4"), "empty": np.zeros((2, 0)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -42,17 +41,6 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return saved
 
 
-@pytest.fixture
-def drawn(figures: list[Figure]) -> Callable[..., Figure]:
-    """Return what draws a file, and returns the figure."""
-
-    def draw(path: Path, **options: object) -> Figure:
-        mpired.show(path, png=path.parent / "x.png", overwrite=True, **options)
-        return figures[-1]
-
-    return draw
-
-
 @each("bins", [1, 7, 20])
 def test_counts_are_those_of_numpy(bins, tmp_path):
     """Of numbers on the edges of bins too."""
@@ -69,15 +57,20 @@ def ticks(axis: object) -> dict[float, str]:
     return {at: axis.get_major_formatter()(at, None) for at in axis.get_ticklocs()}
 
 
-def test_the_plane_of_a_field(tmp_path, drawn):
+def test_the_plane_of_a_field(tmp_path, figures):
     """By its latitudes and longitudes, the north above; else by the names of its dimensions."""
+
+    def drawn(path: Path, slice_: str) -> Figure:
+        mpired.show(path, png=path.parent / "x.png", overwrite=True, slice=slice_)
+        return figures[-1]
+
     with together(tmp_path) as case:
         for suffix in ("nc", "zarr"):
             for lat in (LAT, LAT[::-1]):
                 with case(suffix, lat[0]) as folder:
                     data, path = field(lat=lat), folder / f"a.{suffix}"
                     data.to_netcdf(path) if suffix == "nc" else data.to_zarr(path, zarr_format=2)
-                    axes, bar = drawn(path, slice="1").axes
+                    axes, bar = drawn(path, "1").axes
                     (image,) = axes.images
                     np.testing.assert_array_equal(image.get_array(), data["tas"].values[1])
                     assert (axes.get_xlabel(), axes.get_ylabel()) == ("lon [degrees_east]", "lat [degrees_north]")
@@ -90,7 +83,7 @@ def test_the_plane_of_a_field(tmp_path, drawn):
                     assert (below < above) == (lat[0] < 0)
         with case("other dimensions") as folder:
             field().to_netcdf(folder / "a.nc")
-            axes, _ = drawn(folder / "a.nc", slice=":,2:6:2,0").axes
+            axes, _ = drawn(folder / "a.nc", ":,2:6:2,0").axes
             assert (axes.get_xlabel(), axes.get_ylabel()) == ("lat [degrees_north]", "time")
             assert set(ticks(axes.xaxis).values()) - {""} == {f"{LAT[2]:g}", f"{LAT[4]:g}"}
 

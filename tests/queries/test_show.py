@@ -191,28 +191,25 @@ def folder(tmp_path):
     return tmp_path
 
 
-@each(
-    "words, status, reason",
-    [
-        ("raw", 2, "--type"),
-        ("a.npy --slice 3", 3, "--slice 3: index 3 is out of bounds for axis 0 with 3 elements"),
-        ("a.npy --slice 0,0,0", 2, "has 3 indices, but the elements have shape (3, 4)"),
-        ("a.npy --slice ::0", 2, "'::0' is not an index"),
-        ("a.npy --slice ...,...", 2, "has 2 indices"),
-        ("a.npz --slice 0", 2, "--slice: is of arrays of one shape"),
-        ("texts.parquet", 3, "column 't' holds string, not numbers"),
-        ("both.parquet --columns t --png x.png", 3, "column 't' holds string, not numbers"),
-        ("a.npy --png x.pdf", 2, "--png: x.pdf is not the name of a PNG picture; write NAME.png"),
-        ("a.npy a.npy --png x.png", 2, "--png: is of one file"),
-        ("a.npy --png x.png --slice 0,0", 2, "--slice 0,0: a picture shows a plane"),
-        ("a.npy --png x.png --slice :,3:4", 2, "choose a plane, or leave --slice out"),
-        ("a.npy --bins 3", 2, "--bins: is for histograms; add --histogram or --png"),
-        ("a.npy --histogram --bins 0", 2, "--bins"),
-        ("a.npy --png x.png --diff f.npy", 3, "the file has datatype MPI_DOUBLE (float64), but OTHER ('f.npy')"),
-        ("line.npy --png x.png --diff line.npy", 2, "a picture shows a plane"),
-        ("a.npy --diff a.npy --png a.png --slice 0", 2, "a picture shows a plane"),
-    ],
-)
+@each("words, status, reason", [
+    ("raw", 2, "--type"),
+    ("a.npy --slice 3", 3, "--slice 3: index 3 is out of bounds for axis 0 with 3 elements"),
+    ("a.npy --slice 0,0,0", 2, "has 3 indices, but the elements have shape (3, 4)"),
+    ("a.npy --slice ::0", 2, "'::0' is not an index"),
+    ("a.npy --slice ...,...", 2, "has 2 indices"),
+    ("a.npz --slice 0", 2, "--slice: is of arrays of one shape"),
+    ("texts.parquet", 3, "column 't' holds string, not numbers"),
+    ("both.parquet --columns t --png x.png", 3, "column 't' holds string, not numbers"),
+    ("a.npy --png x.pdf", 2, "--png: x.pdf is not the name of a PNG picture; write NAME.png"),
+    ("a.npy a.npy --png x.png", 2, "--png: is of one file"),
+    ("a.npy --png x.png --slice 0,0", 2, "--slice 0,0: a picture shows a plane"),
+    ("a.npy --png x.png --slice :,3:4", 2, "choose a plane, or leave --slice out"),
+    ("a.npy --bins 3", 2, "--bins: is for histograms; add --histogram or --png"),
+    ("a.npy --histogram --bins 0", 2, "--bins"),
+    ("a.npy --png x.png --diff f.npy", 3, "the file has datatype MPI_DOUBLE (float64), but OTHER ('f.npy')"),
+    ("line.npy --png x.png --diff line.npy", 2, "a picture shows a plane"),
+    ("a.npy --diff a.npy --png a.png --slice 0", 2, "a picture shows a plane"),
+])  # fmt: skip
 def test_what_cannot_be_shown(words, status, reason, folder):
     check_refused(folder, f"show {words}", status, reason)
 

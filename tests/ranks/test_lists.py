@@ -78,37 +78,34 @@ def test_lists(folder):
     assert found.tobytes() == sum_of("b10.npy", "sub/c0.npy")
 
 
-@each(
-    "content, words, status, reasons",
-    [
-        (b"a0.npy\0a1.npy\0", "@list", 2, ["1: ", "is not the name", "--null"]),
-        (b"a0.npy\0\0", "--files-from list -0", 2, ["2: ''", "is not the name"]),
-        (b"x" * 9000, "@list", 2, ["is not the name"]),
-        (b"@none\n", "@list", 4, ["@none", "No such file"]),
-        (b"\n# nothing\n", "@list", 2, ["there are none"]),
-        (b"sub\n", "@list", 3, ["sub", "is a directory", "sub/*.npy"]),
-        (b"a0.npy", "@list --null", 2, ["--null", "--files-from"]),
-        (b"a0.npy", "--files-from list --files-from list", 2, ["--files-from", "once", "@LIST"]),
-        (b"", "- --files-from - --type double", 2, ["-: is a rank, and the list of ranks too"]),
-        (b"", "a0.npy --ranks 0-1", 2, ["--ranks", "%d"]),
-        (b"", "a%d.npy --ranks 2-1", 2, ["--ranks", "0-511"]),
-        (b"", "a%d.npy --ranks 0 --ranks 1", 2, ["--ranks", "once", "0-10,20"]),
-        (b"", "@none", 4, ["none", "No such file"]),
-        (b"", "z*.npy", 4, ["z*.npy", "No such file or directory, and no file matches"]),
-        (b"", "x{0..99999}{0..99999}", 2, ["10000000000 files"]),
-        # files that hold no such ranks
-        (b"", "--type double --stride 64 d.npy", 3, ["d.npy:0", "npy, and only raw files"]),
-        (b"", "--type double --stride 9 d.bin", 2, ["--stride", "no whole number", "--count"]),
-        (b"", "--type double --stride 8 --count 2 d.bin", 2, ["--stride", "fewer than the 16"]),
-        (b"", "--type double --stride 80 d.bin", 3, ["192 bytes", "not a multiple of the 80 bytes"]),
-        (b"", "--type double --stride 64 --ranks-in-file 4 d.bin", 3, ["holds 3 ranks", "--ranks-in-file 4"]),
-        (b"", "--type double --ranks-in-file 5 d.bin d.bin", 3, ["192 bytes do not make 5 ranks"]),
-        (b"", "--stride 8 d.bin", 2, ["--stride", "--type"]),
-        (b"", "--type double --stride 8 --offset 200 d.bin", 3, ["--offset 200"]),
-        (b"", "--type double --stride 64 --in-place d.bin", 2, ["--in-place", "d.bin:0"]),
-        (b"", "--type double --ranks-in-file 2 none.bin", 4, ["none.bin", "No such file"]),
-    ],
-)
+@each("content, words, status, reasons", [
+    (b"a0.npy\0a1.npy\0", "@list", 2, ["1: ", "is not the name", "--null"]),
+    (b"a0.npy\0\0", "--files-from list -0", 2, ["2: ''", "is not the name"]),
+    (b"x" * 9000, "@list", 2, ["is not the name"]),
+    (b"@none\n", "@list", 4, ["@none", "No such file"]),
+    (b"\n# nothing\n", "@list", 2, ["there are none"]),
+    (b"sub\n", "@list", 3, ["sub", "is a directory", "sub/*.npy"]),
+    (b"a0.npy", "@list --null", 2, ["--null", "--files-from"]),
+    (b"a0.npy", "--files-from list --files-from list", 2, ["--files-from", "once", "@LIST"]),
+    (b"", "- --files-from - --type double", 2, ["-: is a rank, and the list of ranks too"]),
+    (b"", "a0.npy --ranks 0-1", 2, ["--ranks", "%d"]),
+    (b"", "a%d.npy --ranks 2-1", 2, ["--ranks", "0-511"]),
+    (b"", "a%d.npy --ranks 0 --ranks 1", 2, ["--ranks", "once", "0-10,20"]),
+    (b"", "@none", 4, ["none", "No such file"]),
+    (b"", "z*.npy", 4, ["z*.npy", "No such file or directory, and no file matches"]),
+    (b"", "x{0..99999}{0..99999}", 2, ["10000000000 files"]),
+    # files that hold no such ranks
+    (b"", "--type double --stride 64 d.npy", 3, ["d.npy:0", "npy, and only raw files"]),
+    (b"", "--type double --stride 9 d.bin", 2, ["--stride", "no whole number", "--count"]),
+    (b"", "--type double --stride 8 --count 2 d.bin", 2, ["--stride", "fewer than the 16"]),
+    (b"", "--type double --stride 80 d.bin", 3, ["192 bytes", "not a multiple of the 80 bytes"]),
+    (b"", "--type double --stride 64 --ranks-in-file 4 d.bin", 3, ["holds 3 ranks", "--ranks-in-file 4"]),
+    (b"", "--type double --ranks-in-file 5 d.bin d.bin", 3, ["192 bytes do not make 5 ranks"]),
+    (b"", "--stride 8 d.bin", 2, ["--stride", "--type"]),
+    (b"", "--type double --stride 8 --offset 200 d.bin", 3, ["--offset 200"]),
+    (b"", "--type double --stride 64 --in-place d.bin", 2, ["--in-place", "d.bin:0"]),
+    (b"", "--type double --ranks-in-file 2 none.bin", 4, ["none.bin", "No such file"]),
+])  # fmt: skip
 def test_refusals(content, words, status, reasons, folder):
     Path("list").write_bytes(content)
     np.arange(24.0).tofile("d.bin")
@@ -117,18 +114,15 @@ def test_refusals(content, words, status, reasons, folder):
     check_refused(folder, f"reduce --op sum {words} {output}", status, *reasons)
 
 
-@each(
-    "words, first, nranks, step, count",
-    [
-        ("--ranks-in-file 4 dump.bin", 0, 4, 6, 6),
-        ("--stride 64 dump.bin", 0, 3, 8, 8),
-        ("--stride 48 --count 4 --offset 16 --ranks-in-file 3 dump.bin", 2, 3, 6, 4),
-        ("--stride 72 --count 3 dump.bin", 0, 3, 9, 3),  # the last one ends before its stride does
-        ("--ranks-in-file 2 --offset 64 dump.bin", 8, 2, 8, 8),
-        ("--count 3 @parts", 0, 3, 9, 3),
-        ("--count 2 --offset 8 --files-from parts", 1, 3, 9, 2),
-    ],
-)
+@each("words, first, nranks, step, count", [
+    ("--ranks-in-file 4 dump.bin", 0, 4, 6, 6),
+    ("--stride 64 dump.bin", 0, 3, 8, 8),
+    ("--stride 48 --count 4 --offset 16 --ranks-in-file 3 dump.bin", 2, 3, 6, 4),
+    ("--stride 72 --count 3 dump.bin", 0, 3, 9, 3),  # the last one ends before its stride does
+    ("--ranks-in-file 2 --offset 64 dump.bin", 8, 2, 8, 8),
+    ("--count 3 @parts", 0, 3, 9, 3),
+    ("--count 2 --offset 8 --files-from parts", 1, 3, 9, 2),
+])  # fmt: skip
 def test_several_ranks_in_a_file(words, first, nranks, step, count, tmp_path):
     values = np.random.default_rng(5).integers(-99, 99, 24) / 8
     values.tofile(tmp_path / "dump.bin")
@@ -160,14 +154,11 @@ def test_several_ranks_in_a_file_in_python(tmp_path, monkeypatch):
         mpired.reduce(["/dev/null"], "sum", type="double", stride=8)
 
 
-@each(
-    "words",
-    [
-        "reduce - /dev/stdin --count 4",
-        "reduce /dev/fd/0 /dev/stdin --count 4",
-        *(f"{words} fifo {again}" for words in ("reduce -k", "accumulate target") for again in ("./fifo", "link")),
-    ],
-)
+@each("words", [
+    "reduce - /dev/stdin --count 4",
+    "reduce /dev/fd/0 /dev/stdin --count 4",
+    *(f"{words} fifo {again}" for words in ("reduce -k", "accumulate target") for again in ("./fifo", "link")),
+])  # fmt: skip
 def test_a_pipe_cannot_be_two_ranks(words, tmp_path):
     """Blocks of both would alternate: the result would be wrong, with status 0. A FIFO is not waited for."""
     if not (tmp_path / "fifo").exists():

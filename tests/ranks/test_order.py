@@ -61,18 +61,15 @@ def test_names_without_a_number_or_with_the_same_one(folder):
         check_refused(folder, ("reduce", "--op", "sum", *NAMES, "--rank-regex", *words), status, *reasons)
 
 
-@each(
-    "names, expected, told",
-    [
-        ("a0 a1 a2", "0-2", ""),
-        ("a2 a0 a1", "0,1-2", ""),
-        ("a0 a2 a5 a9", "0-10", "7 missing: 1, 3-4, 6-8, 10"),
-        ("a0 b0 a1", "0-1", "1 more than once: 0 (a0.npy, b0.npy)"),
-        ("a1 b1 c", "0-1", "1 missing: 0; 1 more than once: 1 (a1.npy, b1.npy); 1 not expected: c.npy"),
-        (" ".join(f"a{2 * i}" for i in range(40)), "0-79", "40 missing: 1, 3, 5, 7, 9, 11, 13, 15, ..."),
-        (" ".join(f"b{i}" for i in range(5)), "7", "1 missing: 7; 5 not expected: b0.npy, b1.npy, b2.npy, ..."),
-    ],
-)
+@each("names, expected, told", [
+    ("a0 a1 a2", "0-2", ""),
+    ("a2 a0 a1", "0,1-2", ""),
+    ("a0 a2 a5 a9", "0-10", "7 missing: 1, 3-4, 6-8, 10"),
+    ("a0 b0 a1", "0-1", "1 more than once: 0 (a0.npy, b0.npy)"),
+    ("a1 b1 c", "0-1", "1 missing: 0; 1 more than once: 1 (a1.npy, b1.npy); 1 not expected: c.npy"),
+    (" ".join(f"a{2 * i}" for i in range(40)), "0-79", "40 missing: 1, 3, 5, 7, 9, 11, 13, 15, ..."),
+    (" ".join(f"b{i}" for i in range(5)), "7", "1 missing: 7; 5 not expected: b0.npy, b1.npy, b2.npy, ..."),
+])  # fmt: skip
 def test_holes_doubles_and_others_are_told(names, expected, told, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files = [f"{name}.npy" for name in names.split()]

@@ -1,7 +1,6 @@
 """URLs of any form: a rank, or a line that says why not; with a query, as presigned ones, which is shown to nobody."""
 
 import numpy as np
-import pytest
 import xarray as xr
 from command import refused, run
 from object_store import BYTES, CLOSED
@@ -13,17 +12,6 @@ RANKS = [np.arange(1000.0) * 3**rank + 0.1 for rank in range(3)]
 ONLY_GET = {"method": "HEAD", "status": 403, "times": 9999}
 ONLY_SIGNED = {"of": r"^/bucket/(?!.*sig=se%2Fcret)", "status": 403, "times": 9999}
 QUERY = f"?a={{0..1}}*&sig={SECRET}"
-
-
-@pytest.fixture
-def url(remote):
-    """Put ranks that are told to who has the signature, and return the URL of their folder."""
-    for rank, values in enumerate(RANKS):
-        np.save(remote.folder / f"r{rank}.npy", values)
-        remote.store.put(f"run/r{rank}.npy", (remote.folder / f"r{rank}.npy").read_bytes())
-    remote.store.faults(ONLY_GET, ONLY_SIGNED)
-    remote.store.log()
-    return f"{remote.store.url}/bucket/run"
 
 
 SHOWN = [
@@ -43,8 +31,14 @@ SHOWN = [
 ]
 
 
-def test_the_query_is_nowhere(remote, url):
+def test_the_query_is_nowhere(remote):
     """Not in what is printed, in a record, in a history or in a name of a file, nor where Python calls."""
+    for rank, values in enumerate(RANKS):
+        np.save(remote.folder / f"r{rank}.npy", values)
+        remote.store.put(f"run/r{rank}.npy", (remote.folder / f"r{rank}.npy").read_bytes())
+    remote.store.faults(ONLY_GET, ONLY_SIGNED)  # the ranks are told to who has the signature
+    remote.store.log()
+    url = f"{remote.store.url}/bucket/run"
     given = {"URL": f"{url}/r1.npy{QUERY}", "BAD": f"{url}/r0.npy{QUERY}", "NONE": f"{url}/none.npy{QUERY}"}
     given["SECRET"] = SECRET
     before = set(remote.folder.iterdir())

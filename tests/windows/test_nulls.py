@@ -133,6 +133,14 @@ def test_a_new_target_lacks_what_all_origins_lack(form, tmp_path_factory):
         masked.check(masked.read(target, "t"), wanted)
 
 
+@each("origins, target", ["CF", "FC"])
+def test_origins_in_the_other_order_than_the_window(origins, target, tmp_path):
+    origin = np.ma.array(masked.drawn(0, (5, 7)), order=origins)
+    np.save(tmp_path / "target.npy", np.zeros(origin.shape, order=target))
+    mpired.Window(tmp_path / "target.npy").accumulate([origin], "sum", nulls="ignore")
+    assert np.array_equal(np.load(tmp_path / "target.npy"), origin.filled(0))
+
+
 def test_once_tells_nulls_from_values(tmp_path):
     target = masked.write(tmp_path / "t.parquet", x=np.ma.MaskedArray([1.0, 2.0], [0, 0]))
     one, two = (np.ma.MaskedArray([5.0, 0.0], mask) for mask in ([0, 0], [0, 1]))
@@ -185,24 +193,21 @@ def test_refusals(tmp_path):
         file.createVariable("t", "i4", ("x",), zlib=True)[:] = np.arange(4)
     add = "accumulate --op sum"
     reasons = "may give nulls of / MPI_INT32_T / has no value / or say with --missing"
-    check_refusals(
-        tmp_path,
-        [
-            (f"{add} n.npy o.parquet", 3, "'t' has 1 null / skip them with --nulls ignore"),
-            (f"{add} t.3.nc n.npy --columns t", 3, "missing elements; skip them with --nulls ignore"),
-            (f"{add} --nulls propagate n.npy o.parquet", 2, f"n.npy / use --nulls ignore / {reasons}"),
-            (f"{add} --nulls propagate --dry-run n.npy o.parquet", 2, f"--nulls propagate / {reasons}"),
-            (f"{add} --nulls propagate plain.nc o.parquet --columns t", 2, f"plain.nc / `_FillValue` / {reasons}"),
-            ("compare-and-swap --columns t t.3.nc 1 2", 3, "missing element / skip them with --nulls ignore"),
-            ("compare-and-swap n.npy null 2", 2, "COMPARE / is a missing value / --nulls propagate"),
-            ("compare-and-swap --nulls propagate n.npy 0 null", 2, f"--nulls propagate / {reasons}"),
-            ("fetch-and-op --op sum n.npy null", 2, "VALUE / is a missing value / --nulls propagate"),
-            (f"{add} --missing 0.5 n.npy n.npy", 2, "--missing / not a value of MPI_INT32_T"),
-            (f"{add} --nulls ignore --target-disp 1 --disp-unit 1 --origin-count 2 o.parquet n.npy", 3, "4-byte rows"),
-            ("get-accumulate --op no_op --nulls ignore --fetch x.npy o.parquet", 2, "MPI_INT32_T / npy has no value"),
-            ("get-accumulate --op no_op --nulls ignore --fetch x.npy o.parquet --dry-run", 2, "npy has no value"),
-        ],
-    )
+    check_refusals(tmp_path, [
+        (f"{add} n.npy o.parquet", 3, "'t' has 1 null / skip them with --nulls ignore"),
+        (f"{add} t.3.nc n.npy --columns t", 3, "missing elements; skip them with --nulls ignore"),
+        (f"{add} --nulls propagate n.npy o.parquet", 2, f"n.npy / use --nulls ignore / {reasons}"),
+        (f"{add} --nulls propagate --dry-run n.npy o.parquet", 2, f"--nulls propagate / {reasons}"),
+        (f"{add} --nulls propagate plain.nc o.parquet --columns t", 2, f"plain.nc / `_FillValue` / {reasons}"),
+        ("compare-and-swap --columns t t.3.nc 1 2", 3, "missing element / skip them with --nulls ignore"),
+        ("compare-and-swap n.npy null 2", 2, "COMPARE / is a missing value / --nulls propagate"),
+        ("compare-and-swap --nulls propagate n.npy 0 null", 2, f"--nulls propagate / {reasons}"),
+        ("fetch-and-op --op sum n.npy null", 2, "VALUE / is a missing value / --nulls propagate"),
+        (f"{add} --missing 0.5 n.npy n.npy", 2, "--missing / not a value of MPI_INT32_T"),
+        (f"{add} --nulls ignore --target-disp 1 --disp-unit 1 --origin-count 2 o.parquet n.npy", 3, "4-byte rows"),
+        ("get-accumulate --op no_op --nulls ignore --fetch x.npy o.parquet", 2, "MPI_INT32_T / npy has no value"),
+        ("get-accumulate --op no_op --nulls ignore --fetch x.npy o.parquet --dry-run", 2, "npy has no value"),
+    ])  # fmt: skip
     with pytest.raises(DatatypeError, match="array of origin 0: has 1 null; skip them with `nulls='ignore'`"):
         mpired.Window(tmp_path / "n.npy").accumulate(np.ma.MaskedArray([1, 2, 3, 4], [0, 0, 1, 0], "i4"), "sum")
     with pytest.raises(UsageError, match="`nulls`"):

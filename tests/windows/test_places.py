@@ -105,7 +105,6 @@ def test_maps_of_python_and_of_files(tmp_path):
 
 EMPTY = "contiguous(0,int)"
 
-
 NOTHING = [
     f"accumulate --op sum t.npy o.npy --target-type {EMPTY} --origin-count 0",
     f"accumulate --op sum t.npy o.npy --origin-type {EMPTY}",

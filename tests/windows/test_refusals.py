@@ -12,7 +12,6 @@ from rows import check_refusals
 HUGE = str(2**63 - 1)
 TWO = "vector(2,1,4,double)"
 
-
 MANY = {
     "contiguous(1000000,vector(1000000,1,2,double))": ("outside of the window of 800 bytes", "but it has 800 bytes"),
     "hvector(1000000,1000000,-8,double)": ("from byte -", "from byte -"),

@@ -21,17 +21,14 @@ def elements(code: str, seed: int, shape: tuple[int, ...] = (400,)) -> np.ndarra
     return (numbers / (4 if np.dtype(code).kind == "f" else 1)).astype(code)
 
 
-@each(
-    "target, origins, name",
-    [
-        ("f8", ("f4", "f2", "i4", "f8", "?"), "double"),
-        ("f4", ("f2", "i2", "u1"), "float"),
-        ("i8", ("i4", "u4", "?", "i1"), "int64_t"),
-        ("i4", ("?", "u2"), "int"),
-        ("u8", ("u1", "?"), "uint64"),
-        ("g", ("i8", "u8", "f8"), "longdouble"),
-    ],
-)
+@each("target, origins, name", [
+    ("f8", ("f4", "f2", "i4", "f8", "?"), "double"),
+    ("f4", ("f2", "i2", "u1"), "float"),
+    ("i8", ("i4", "u4", "?", "i1"), "int64_t"),
+    ("i4", ("?", "u2"), "int"),
+    ("u8", ("u1", "?"), "uint64"),
+    ("g", ("i8", "u8", "f8"), "longdouble"),
+])  # fmt: skip
 def test_the_result_is_that_of_the_wide_elements(target, origins, name, tmp_path_factory):
     path = tmp_path_factory.mktemp("wide") / "t.npy"
     for op, combine in OPS.items():
@@ -58,24 +55,21 @@ def test_refusals(tmp_path):
     pq.write_table(pa.table({"x": [1.5], "n": [1]}), tmp_path / "t.parquet")
     pq.write_table(pa.table({"x": pa.array([1], pa.float32()), "n": [1]}), tmp_path / "o.parquet")
     add = "accumulate --op sum"
-    check_refusals(
-        tmp_path,
-        [
-            (f"{add} f8.npy f4.npy", 3, "both sides need the same one / or widen it with --accumulate-in double"),
-            (f"{add} i8.npy i4.npy", 3, "or widen it with --accumulate-in int64_t"),
-            (f"{add} i4.npy b.npy", 3, "or widen it with --accumulate-in int32_t"),
-            (f"{add} t.parquet o.parquet", 3, "or widen it with --accumulate-in longdouble"),
-            (f"{add} --accumulate-in double f8.npy i8.npy", 3, "i8.npy / MPI_DOUBLE (float64) does not hold all"),
-            (f"{add} --accumulate-in double f8.npy c8.npy", 3, "c8.npy / does not hold all values"),
-            (f"{add} --accumulate-in double f4.npy f4.npy", 2, "--accumulate-in / f4.npy has MPI_FLOAT / name the"),
-            (f"{add} --accumulate-in double t.parquet o.parquet", 3, "o.parquet / MPI_INT64_T / does not hold all"),
-            (f"{add} --accumulate-in double --columns x t.parquet f4.npy", 3, "elements"),
-            (f"{add} --accumulate-in double --create new.h5 o.h5", 2, "--create / another datatype"),
-            (f"{add} --accumulate-in double --origin-type double f8.npy f4.npy", 2, "--origin-type / leave"),
-            (f"{add} --accumulate-in double --target-type float f8.npy f4.npy", 3, "--target-type / --accumulate-in"),
-            (f"{add} --accumulate-in 'vector(2,1,2,double)' f8.npy f4.npy", 2, "--accumulate-in / real numbers"),
-        ],
-    )  # fmt: skip
+    check_refusals(tmp_path, [
+        (f"{add} f8.npy f4.npy", 3, "both sides need the same one / or widen it with --accumulate-in double"),
+        (f"{add} i8.npy i4.npy", 3, "or widen it with --accumulate-in int64_t"),
+        (f"{add} i4.npy b.npy", 3, "or widen it with --accumulate-in int32_t"),
+        (f"{add} t.parquet o.parquet", 3, "or widen it with --accumulate-in longdouble"),
+        (f"{add} --accumulate-in double f8.npy i8.npy", 3, "i8.npy / MPI_DOUBLE (float64) does not hold all"),
+        (f"{add} --accumulate-in double f8.npy c8.npy", 3, "c8.npy / does not hold all values"),
+        (f"{add} --accumulate-in double f4.npy f4.npy", 2, "--accumulate-in / f4.npy has MPI_FLOAT / name the"),
+        (f"{add} --accumulate-in double t.parquet o.parquet", 3, "o.parquet / MPI_INT64_T / does not hold all"),
+        (f"{add} --accumulate-in double --columns x t.parquet f4.npy", 3, "elements"),
+        (f"{add} --accumulate-in double --create new.h5 o.h5", 2, "--create / another datatype"),
+        (f"{add} --accumulate-in double --origin-type double f8.npy f4.npy", 2, "--origin-type / leave"),
+        (f"{add} --accumulate-in double --target-type float f8.npy f4.npy", 3, "--target-type / --accumulate-in"),
+        (f"{add} --accumulate-in 'vector(2,1,2,double)' f8.npy f4.npy", 2, "--accumulate-in / real numbers"),
+    ])  # fmt: skip
     outcome = run(*f"{add} -k --accumulate-in double f8.npy i8.npy f4.npy".split(), cwd=tmp_path)
     assert outcome.status == 9
     assert "1 of 2 origins left out: i8.npy" in outcome.err

@@ -51,15 +51,12 @@ def test_standard_error_that_takes_nothing(where, folder):
 TABLE = b"element  value\n      0    2.0\n      1    4.0\n      2    6.0\n"
 
 
-@each(
-    "env, to, expected",
-    [
-        ({"HOME": None, "USER": None, "LOGNAME": None, "PATH": None}, "npy", npy_of(2 * THREE)),
-        ({"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": None, "TMPDIR": ""}, "table", TABLE),
-        ({"TMPDIR": "/does/not/exist", "PYTHONOPTIMIZE": "2", "PYTHONWARNINGS": "error"}, "npy", npy_of(2 * THREE)),
-        ({"COLUMNS": "1", "OMP_NUM_THREADS": "junk", "SLURM_CPUS_PER_TASK": "junk", "NO_COLOR": "1"}, "table", TABLE),
-    ],
-)
+@each("env, to, expected", [
+    ({"HOME": None, "USER": None, "LOGNAME": None, "PATH": None}, "npy", npy_of(2 * THREE)),
+    ({"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": None, "TMPDIR": ""}, "table", TABLE),
+    ({"TMPDIR": "/does/not/exist", "PYTHONOPTIMIZE": "2", "PYTHONWARNINGS": "error"}, "npy", npy_of(2 * THREE)),
+    ({"COLUMNS": "1", "OMP_NUM_THREADS": "junk", "SLURM_CPUS_PER_TASK": "junk", "NO_COLOR": "1"}, "table", TABLE),
+])  # fmt: skip
 def test_odd_environments(env, to, expected, folder):
     (folder / "ö.npy").write_bytes(npy_of(THREE))
     environment = {name: value for name, value in (os.environ | env).items() if value is not None}

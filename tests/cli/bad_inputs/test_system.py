@@ -46,18 +46,15 @@ def test_address_space_limit(suffix, more, needed, folder):
     assert (folder / "new.npy").exists() == (outcome.status == 0)
 
 
-@each(
-    "words, status",
-    [
-        ("libx.so.1: cannot open shared object file: Too many open files", 4),
-        ("/lib/x.so: file too short\nand more", 4),
-        ("/lib/x.so: cannot allocate memory in static TLS block", 4),
-        ("/lib/x.so: failed to map segment from shared object: Operation not permitted", 4),
-        ("/lib/x.so: failed to map segment from shared object", 8),
-        ("/lib/x.so: cannot map zero-fill pages: Cannot allocate memory", 8),
-        ("libx.so.1: cannot open shared object file: Cannot allocate memory", 8),
-    ],
-)
+@each("words, status", [
+    ("libx.so.1: cannot open shared object file: Too many open files", 4),
+    ("/lib/x.so: file too short\nand more", 4),
+    ("/lib/x.so: cannot allocate memory in static TLS block", 4),
+    ("/lib/x.so: failed to map segment from shared object: Operation not permitted", 4),
+    ("/lib/x.so: failed to map segment from shared object", 8),
+    ("/lib/x.so: cannot map zero-fill pages: Cannot allocate memory", 8),
+    ("libx.so.1: cannot open shared object file: Cannot allocate memory", 8),
+])  # fmt: skip
 @each("wrapped", [False, True])
 def test_a_library_that_cannot_be_loaded(words, status, wrapped, folder):
     """Only what the loader says of memory is about memory."""
