@@ -146,7 +146,7 @@ def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
     return tuple(share._replace(fields=tuple(each), has_ops=has_ops) for each, has_ops in pairs for share in shares)
 
 
-def paths_of(group_plan: GroupPlan, request: Request) -> list[str]:
+def _paths(group_plan: GroupPlan, request: Request) -> list[str]:
     """Return where the results of a group go; without an output each replaces the file of its rank."""
     if not (outputs := request.outputs):
         for rank, file, word in ((each.share.rank, each.file, each.word) for each in group_plan.receivers):
@@ -163,12 +163,12 @@ def paths_of(group_plan: GroupPlan, request: Request) -> list[str]:
     return [name for names in map(expand, outputs, halves) for name in names]
 
 
-def results_of(group_plan: GroupPlan, paths: Sequence[str], request: Request, *, terminal: bool) -> tuple[Result, ...]:
+def results_of(group_plan: GroupPlan, request: Request, *, terminal: bool) -> tuple[Result, ...]:
     """Return the results of a group, each with its path and its layout."""
     in_place = request.options["in_place"]
     results: list[Result] = []
     files: list[tuple[str, Sequence[int] | None, Layout]] = []
-    for path, receiver in zip(paths, group_plan.receivers, strict=True):
+    for path, receiver in zip(_paths(group_plan, request), group_plan.receivers, strict=True):
         share = receiver.share
         if in_place:
             results.append(_in_place(path, group_plan, receiver, request))
