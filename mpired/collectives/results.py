@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mpired import codecs, ops
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
-from mpired.collectives.table import BEFORE, CallShape, OpField, Share, arrays_in, taken_by
+from mpired.collectives.table import BEFORE, OpField, Share, arrays_in, taken_by
 from mpired.datatypes import Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_of
 from mpired.errors import CountError, UsageError
@@ -101,8 +101,8 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
             reason = "is missing; give the count of elements of each rank of the group, e.g. 3,0,5"
             raise UsageError("`counts_b`" if i else "`counts`", reason)
         count = receivers[0].buffers[0].count
-        task = CallShape(len(senders) - 1, len(receivers), count, options, counts[i] or ())
-        shares: Sequence[Share] = collective.shares(task)
+        own_options = {**options, "counts": counts[i]}
+        shares: Sequence[Share] = collective.shares(len(senders) - 1, len(receivers), count, own_options)
         if len(request.ops) > 1 or options["split"] is not None or options["count_valid"] is not None:
             shares = _split(shares, request)
         if not collective.whole and len({buffer.count for buffer in receivers[0].buffers}) > 1:
