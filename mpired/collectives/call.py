@@ -45,9 +45,8 @@ class Call(NamedTuple):
     renamed: tuple[str, ...]  # the files that new ones take the place of
     overwrite: bool  # whether results may replace files
     results: tuple[Result, ...]  # of all groups
-    elements: list[
-        Array
-    ]  # the buffers of the root, as they are combined: pairs with indices only if all ops take these
+    # the buffers of the root, as they are combined: pairs with indices only if all ops take these
+    elements: list[Array]
 
     @property
     def sources(self) -> list[Source]:

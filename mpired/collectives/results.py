@@ -165,7 +165,7 @@ def _paths(group_plan: GroupPlan, request: Request) -> list[str]:
 
 def results_of(group_plan: GroupPlan, request: Request, *, terminal: bool) -> tuple[Result, ...]:
     """Return the results of a group, each with its path and its layout."""
-    in_place = request.options["in_place"]
+    in_place, inputs = request.options["in_place"], request.inputs
     results: list[Result] = []
     files: list[tuple[str, Sequence[int] | None, Layout]] = []
     for path, receiver in zip(_paths(group_plan, request), group_plan.receivers, strict=True):
@@ -179,11 +179,9 @@ def results_of(group_plan: GroupPlan, request: Request, *, terminal: bool) -> tu
             form = output_format(named, request.options["to"], model.format, terminal=terminal)
             if any(buffer.nullable for buffer in model.buffers):
                 _check_nulls(form, model, receiver, request)
-            if form.needs_type and (
-                request.inputs.byte_order or request.inputs.datarep
-            ):  # by which a raw one has its byte order
-                model = model.declared(request.inputs)
-            model = model._replace(note=request.note, context=request.inputs.context)
+            if form.needs_type and (inputs.byte_order or inputs.datarep):  # by which a raw one has its byte order
+                model = model.declared(inputs)
+            model = model._replace(note=request.note, context=inputs.context)
             is_divided = bool(receiver.file.shards) or path.endswith(INDEX_SUFFIX)
             index = _index_of(named, receiver.file, form) if is_divided else ""
             files = [*form.module.divided(model, index, form.prepare)] if index else [("", None, form.prepare(model))]
