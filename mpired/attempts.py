@@ -40,8 +40,10 @@ class Planned(Protocol):
     def renamed(self) -> Iterable[str]: ...  # those that new files take: all, unless a file is changed in place
     @property
     def folders(self) -> Sequence[str]: ...  # the directories that are made for its results
+    @property
+    def overwrite(self) -> bool: ...  # whether results may replace files
 
-    def run(self, context: Context, *, overwrite: bool = False, held: Held) -> None:
+    def run(self, context: Context, held: Held) -> None:
         """Do it, and commit the results; `held` has the files that they replace."""
 
 
@@ -74,18 +76,19 @@ def repeated(plan: Callable[[Context], _P], work: Callable[[_P, Context], _R], i
                     raise
 
 
-def carry_out(plan: Callable[[Context], _C], inputs: Paths, context: Context, *, overwrite: bool) -> _C:
+def carry_out(plan: Callable[[Context], _C], inputs: Paths, context: Context) -> _C:
     """Plan a call, lock the files that it replaces, and do it; return the plan that was carried out."""
     # A dry run ends with the checks: nothing is made, locked, or finished that an interrupted command has left.
 
     def attempt(planned: _C, context: Context) -> _C:
-        existing = [path for path in planned.paths if overwrite and not is_stream(path) and os.path.isfile(path)]
+        replaceable = planned.paths if planned.overwrite else ()
+        existing = [path for path in replaceable if not is_stream(path) and os.path.isfile(path)]
         updated = _updated(existing, planned.sources) if existing else set()
         if context.dry_run:
             for path in updated:
                 lock.check_reach(path)
             new = [*planned.folders, *(path for path in planned.paths if os.path.dirname(path) not in planned.folders)]
-            check_results(new, context, overwrite=overwrite, renamed=planned.renamed)
+            check_results(new, context, overwrite=planned.overwrite, renamed=planned.renamed)
             return planned
         check_are_data(planned.paths)
         with contextlib.ExitStack() as stack:
@@ -103,7 +106,7 @@ def carry_out(plan: Callable[[Context], _C], inputs: Paths, context: Context, *,
                         raise
                     planned = plan(context)
                 warn_of_hard_links(planned.renamed)
-            planned.run(context, overwrite=overwrite, held=held)
+            planned.run(context, held)
         return planned
 
     return repeated(plan, attempt, inputs, context)

@@ -17,7 +17,7 @@ from mpired.datatypes import Datatype, parse, unit_of
 from mpired.datatypes.typemap import transfer
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
 from mpired.files import calls, copying
-from mpired.files.lock import NOTHING_HELD, Held
+from mpired.files.lock import Held
 from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.files.places import is_stream
@@ -69,6 +69,7 @@ class Transfer:
     sources: tuple[Source, ...]  # that are read
     path: str  # of the result
     format: str
+    overwrite: bool  # whether the result may replace a file
     function: ClassVar[str]  # of MPI
     folders: ClassVar[tuple[str, ...]] = ()  # that are made for results
     # the file whose other bytes stay, of an unpacking; `None` for zeros
@@ -92,9 +93,9 @@ class Transfer:
 
     renamed = paths
 
-    def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
+    def run(self, context: Context, held: Held) -> None:
         """Write the result and commit it; `held` has the file that it replaces."""
-        with open_output(self.path, overwrite=overwrite, context=context, held=held) as output:
+        with open_output(self.path, overwrite=self.overwrite, context=context, held=held) as output:
             self.write(output, context.progress)
             check_unchanged(self.sources)
             output.commit(context.on_commit)
@@ -185,7 +186,7 @@ def plan_pack(file: PathLike, output: str, options: Options, context: Context, *
         raise UsageError("`datarep`", f"external32 is a form of raw results, not of {chosen.name}; add `to='raw'`")
     packed = PackedUnit.of(inputs, datatype, as_bytes=chosen.needs_type and not inputs.is_external)
     stored = packed.datatype.external_form if inputs.is_external else packed.stored
-    plan = Packing(records, packed, (source,), output, chosen.name, FlatLayout(stored))
+    plan = Packing(records, packed, (source,), output, chosen.name, options["overwrite"], FlatLayout(stored))
     if chosen.needs_type:
         return plan
     units = Array.of_result(packed.datatype, plan.count, plan.shape, byte_order(stored))
@@ -253,7 +254,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
         if records.end > _MAX_END:
             what = f"{records.count} elements of {datatype.label} at `offset={records.offset}`"
             raise CountError(output, f"{what} end at byte {records.end}; files end at byte 2**63 - 1")
-        return Unpacking(records, form, (buffer.source,), output, RAW.name, buffer)
+        return Unpacking(records, form, (buffer.source,), output, RAW.name, options["overwrite"], buffer)
     path = os.fspath(into)
     if output != "-":
         raise UsageError("`into`", "names the file to write; leave `output` out")
@@ -263,7 +264,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
     target = open_source(path, context).kept()
     check_records(target, declared.offset)
     records.check_inside(target)
-    return Unpacking(records, form, (buffer.source, target), path, RAW.name, buffer, target=target)
+    return Unpacking(records, form, (buffer.source, target), path, RAW.name, True, buffer, target=target)  # noqa: FBT003
 
 
 def _opened(path: str, declared: InputOptions, datatype: Datatype, inputs: InputOptions) -> tuple[Array, PackedUnit]:

@@ -89,9 +89,8 @@ def _call(
         if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
             path = None if output is None else path_at_hand(output, "output")
             plan = partial(plan_call, name, words, op, path, options)
-            overwrite = options["overwrite"] or options["in_place"]
             with cautions.collect_warnings(also=cautions.warn) as warned:
-                done = attempts.carry_out(plan, files, context, overwrite=overwrite)
+                done = attempts.carry_out(plan, files, context)
             return summarise(done, warned)
         defaults = rows(CALL)
         for each in ("to", "overwrite", "link", "header", "level", "provenance"):

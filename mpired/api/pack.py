@@ -48,7 +48,7 @@ def pack(
     file = path_at_hand(file, "file")
     if output is not None:
         plan = partial(plan_pack, file, path_at_hand(output, "output"), options)
-        return summarise_packing(attempts.carry_out(plan, [file], context, overwrite=options["overwrite"]))
+        return summarise_packing(attempts.carry_out(plan, [file], context))
     if options["to"] or options["datarep"]:
         raise UsageError("`to` and `datarep`", "are for a file; name one with `output`")
     plan = partial(plan_pack, file, "-", {**options, "to": ARRAY.name})
@@ -98,5 +98,4 @@ def unpack(
     into = None if into is None else path_at_hand(into, "into")
     plan = partial(plan_unpack, packed, "-" if output is None else path_at_hand(output, "output"), into, options)
     files = [packed] if into is None else [packed, into]
-    overwrite = into is not None or options["overwrite"]
-    return summarise_packing(attempts.carry_out(plan, files, context, overwrite=overwrite))
+    return summarise_packing(attempts.carry_out(plan, files, context))

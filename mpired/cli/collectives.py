@@ -168,10 +168,9 @@ def _combine(
         words = rank_list(words, options)
     files = [*paths([*words, *(options["group_b"] or ())])]
     plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
-    overwrite = options["overwrite"] or options["in_place"]
     with connected(options) as engine, collect_warnings() as warned:
         context = params.context()._replace(engine=engine)
-        planned = attempts.carry_out(plan, files, context, overwrite=overwrite)
+        planned = attempts.carry_out(plan, files, context)
     if context.dry_run:
         tell_plan(describe_call(planned), [source.name for source in planned.sources], warned)
     else:

@@ -33,7 +33,7 @@ def pack(*, file: str, output: str, **options: Any) -> None:
     MPI_Pack_external writes. `mpired unpack` is the way back.
     """
     plan = partial(plan_pack, file, output, options, terminal=is_terminal(output))
-    _carry_out(plan, [file], overwrite=options["overwrite"])
+    _carry_out(plan, [file])
 
 
 @params.command("output@unpack", "into", *UNPACK, *SUMMARY, packed="PACKED")
@@ -51,15 +51,14 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> Non
     them are zeros; with --into those of that file stay, and the file is replaced in one step.
     """
     plan = partial(plan_unpack, packed, output, into, options)
-    files = [packed] if into is None else [packed, into]
-    _carry_out(plan, files, overwrite=into is not None or options["overwrite"])
+    _carry_out(plan, [packed] if into is None else [packed, into])
 
 
-def _carry_out(plan: Callable[[Context], Any], files: list[str], *, overwrite: bool) -> None:
+def _carry_out(plan: Callable[[Context], Any], files: list[str]) -> None:
     """Do a call that writes one file, and print its summary."""
     context = params.context()
     with collect_warnings() as warned:
-        planned = attempts.carry_out(plan, files, context, overwrite=overwrite)
+        planned = attempts.carry_out(plan, files, context)
     if context.dry_run:  # `pack` alone has one
         tell_plan(describe_packing(planned), [source.name for source in planned.sources], warned)
         return

@@ -200,9 +200,8 @@ def _call(
     if len(done.skipped) > _SHOWN:
         notes.append(f"{len(done.skipped) - _SHOWN} more origins: already applied, left out")
     if is_element:
-        tell_summary(figures | _old(done), None, done.cautions, notes=notes)
-    else:
-        tell_summary(figures, line, done.cautions, notes=notes)
+        figures |= _old(done)
+    tell_summary(figures, None if is_element else line, done.cautions, notes=notes)
     if report().get("verbose") and not report()["as_json"]:
         for target, protocol, nbytes in zip(figures["windows"], done.protocols, done.nbytes, strict=True):
             say(f"{target}: {nbytes} bytes of elements, {protocol or 'not changed'}")

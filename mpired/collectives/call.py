@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from mpired import __version__, codecs, ops
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.request import Request, labelled, read_request
-from mpired.collectives.results import NOT_TOGETHER, GroupPlan, check_different, group_plans, paths_of, results_of
+from mpired.collectives.results import NOT_TOGETHER, GroupPlan, check_different, group_plans, results_of
 from mpired.collectives.run import Result, fill
 from mpired.collectives.table import COLLECTIVES, Collective, taken_by
 from mpired.context import Context
 from mpired.datatypes import Group
 from mpired.errors import MpiredError, UsageError, with_others
 from mpired.files import calls
-from mpired.files.lock import NOTHING_HELD, Held
+from mpired.files.lock import Held
 from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.files.places import in_the_way, is_stream
@@ -43,10 +43,10 @@ class Call(NamedTuple):
     folders: tuple[str, ...]  # the directories that are made for results in several files
     ranges: tuple[tuple[int, int], ...]  # the ranges of the file that results change; empty if they are new files
     renamed: tuple[str, ...]  # the files that new ones take the place of
+    overwrite: bool  # whether results may replace files
     results: tuple[Result, ...]  # of all groups
-    elements: list[
-        Array
-    ]  # the buffers of the root, as they are combined: pairs with indices only if all ops take these
+    # the buffers of the root, as they are combined: pairs with indices only if all ops take these
+    elements: list[Array]
 
     @property
     def sources(self) -> list[Source]:
@@ -64,7 +64,7 @@ class Call(NamedTuple):
             return root.left_out
         return [*dict.fromkeys(name for each in self.results for name in getattr(each.layout, "left_out", ()))]
 
-    def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
+    def run(self, context: Context, held: Held) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""
         outputs: Output | ChangedFile | Transaction
         note, options, paths = self.request.note, self.request.options, self.paths
@@ -74,12 +74,13 @@ class Call(NamedTuple):
         if self.ranges:
             outputs = ChangedFile(paths[0], held.get(paths[0]), self.ranges)
         elif self.request.collective.to_root and len(paths) == 1:
-            outputs = open_output(paths[0], overwrite=overwrite, context=context, held=held, level=level)
+            outputs = open_output(paths[0], overwrite=self.overwrite, context=context, held=held, level=level)
         else:
             named = any(plan.engine.fills_drafts for plan in self.plans)  # on other machines, by these names
             outputs = Transaction(
-                paths, overwrite=overwrite, context=context, held=held, named=named, level=level, folders=self.folders
-            )
+                paths, overwrite=self.overwrite, context=context, held=held, named=named, level=level,
+                folders=self.folders,
+            )  # fmt: skip
         with outputs:
             drafts = [outputs] if isinstance(outputs, Scratch) else cast("Sequence[Output]", outputs.drafts)
             rest = iter(drafts)
@@ -135,15 +136,11 @@ def plan_call(  # noqa: PLR0913 - all that a call is
         new = outputs if collective.to_root and not options["overwrite"] else ()
         raise with_others(error, in_the_way(new)) from None
     groups = [*group_plans(request)]
-    paths_by_group = [paths_of(group_plan, request) for group_plan in groups]
-    check_different([path for each in paths_by_group for path in each])
-    pairs = zip(groups, paths_by_group, strict=True)
-    results = tuple(results_of(group_plan, each, request, terminal=terminal) for group_plan, each in pairs)
+    results = tuple(results_of(group_plan, request, terminal=terminal) for group_plan in groups)
     every = tuple(result for each in results for result in each)
     paths = [result.path for result in every]
-    folders = {result.folder for result in every if result.folder}
-    if folders:
-        check_different(paths)
+    check_different(paths)
+    folders = {result.folder for result in every if result.folder and not os.path.isdir(result.folder)}
     beside: list[str] = []
     if request.note is not None:
         beside = [each.path + request.note.suffix for each in every if not format_named(each.format).has_notes]
@@ -155,15 +152,17 @@ def plan_call(  # noqa: PLR0913 - all that a call is
         for path in paths if options["link"] or options["level"] is not None else ():
             if Compression.of(path, options["level"]) and options["link"]:
                 raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
-    nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
+    overwrite = in_place or options["overwrite"]
+    nlocked = sum(map(os.path.isfile, paths)) if overwrite else 0
     plans = tuple(plan_fold(*each, request, nlocked=nlocked) for each in zip(groups, results, strict=True))
-    new = tuple(folder for folder in sorted(folders) if not os.path.isdir(folder))
     layouts = [result.layout for result in every if isinstance(result.layout, ArrayLayout)]
     ranges = tuple(each for layout in layouts for each in layout.ranges)
-    renamed = () if ranges else files
     op = next((op for op in request.ops if op.groups != Group.PAIR), request.ops[0])
     elements = [taken_by(op, buffer) for buffer in request.groups[0][options["root"]].buffers]
-    return Call(request, plans, results, tuple(beside), files, new, ranges, renamed, every, elements)
+    return Call(
+        request, plans, results, tuple(beside), files, tuple(sorted(folders)), ranges, () if ranges else files,
+        overwrite, every, elements,
+    )  # fmt: skip
 
 
 def _check_beside(paths: Sequence[str]) -> None:

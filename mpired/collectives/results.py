@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mpired import codecs, ops
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
-from mpired.collectives.table import BEFORE, CallShape, OpField, Share, arrays_in, taken_by
+from mpired.collectives.table import BEFORE, OpField, Share, arrays_in, taken_by
 from mpired.datatypes import Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_of
 from mpired.errors import CountError, UsageError
@@ -101,8 +101,8 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
             reason = "is missing; give the count of elements of each rank of the group, e.g. 3,0,5"
             raise UsageError("`counts_b`" if i else "`counts`", reason)
         count = receivers[0].buffers[0].count
-        task = CallShape(len(senders) - 1, len(receivers), count, options, counts[i] or ())
-        shares: Sequence[Share] = collective.shares(task)
+        own_options = {**options, "counts": counts[i]}
+        shares: Sequence[Share] = collective.shares(len(senders) - 1, len(receivers), count, own_options)
         if len(request.ops) > 1 or options["split"] is not None or options["count_valid"] is not None:
             shares = _split(shares, request)
         if not collective.whole and len({buffer.count for buffer in receivers[0].buffers}) > 1:
@@ -146,7 +146,7 @@ def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
     return tuple(share._replace(fields=tuple(each), has_ops=has_ops) for each, has_ops in pairs for share in shares)
 
 
-def paths_of(group_plan: GroupPlan, request: Request) -> list[str]:
+def _paths(group_plan: GroupPlan, request: Request) -> list[str]:
     """Return where the results of a group go; without an output each replaces the file of its rank."""
     if not (outputs := request.outputs):
         for rank, file, word in ((each.share.rank, each.file, each.word) for each in group_plan.receivers):
@@ -163,12 +163,12 @@ def paths_of(group_plan: GroupPlan, request: Request) -> list[str]:
     return [name for names in map(expand, outputs, halves) for name in names]
 
 
-def results_of(group_plan: GroupPlan, paths: Sequence[str], request: Request, *, terminal: bool) -> tuple[Result, ...]:
+def results_of(group_plan: GroupPlan, request: Request, *, terminal: bool) -> tuple[Result, ...]:
     """Return the results of a group, each with its path and its layout."""
-    in_place = request.options["in_place"]
+    in_place, inputs = request.options["in_place"], request.inputs
     results: list[Result] = []
     files: list[tuple[str, Sequence[int] | None, Layout]] = []
-    for path, receiver in zip(paths, group_plan.receivers, strict=True):
+    for path, receiver in zip(_paths(group_plan, request), group_plan.receivers, strict=True):
         share = receiver.share
         if in_place:
             results.append(_in_place(path, group_plan, receiver, request))
@@ -179,11 +179,9 @@ def results_of(group_plan: GroupPlan, paths: Sequence[str], request: Request, *,
             form = output_format(named, request.options["to"], model.format, terminal=terminal)
             if any(buffer.nullable for buffer in model.buffers):
                 _check_nulls(form, model, receiver, request)
-            if form.needs_type and (
-                request.inputs.byte_order or request.inputs.datarep
-            ):  # by which a raw one has its byte order
-                model = model.declared(request.inputs)
-            model = model._replace(note=request.note, context=request.inputs.context)
+            if form.needs_type and (inputs.byte_order or inputs.datarep):  # by which a raw one has its byte order
+                model = model.declared(inputs)
+            model = model._replace(note=request.note, context=inputs.context)
             is_divided = bool(receiver.file.shards) or path.endswith(INDEX_SUFFIX)
             index = _index_of(named, receiver.file, form) if is_divided else ""
             files = [*form.module.divided(model, index, form.prepare)] if index else [("", None, form.prepare(model))]

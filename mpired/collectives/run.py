@@ -188,10 +188,10 @@ def folded(
         for part, target in targets.items():
             arrays[part] = []
             results = arrays_in(target.share, plan.ops, plan.firsts)
-            for (_, _, _, _, rank, name, datatype), region in zip(results, target.regions.values(), strict=True):
-                count = plan.found if plan.has_unknown_length else target.share.count_of(rank.count)
-                flat = Array(source, datatype, count, region.stored, region.offset, validity=region.validity)
-                arrays[part].append(flat._replace(name=name))
+            for result, region in zip(results, target.regions.values(), strict=True):
+                count = plan.found if plan.has_unknown_length else target.share.count_of(result.rank.count)
+                flat = Array(source, result.datatype, count, region.stored, region.offset, validity=region.validity)
+                arrays[part].append(flat._replace(name=result.name))
         yield [arrays[share[1:]] for share in shares]
 
 

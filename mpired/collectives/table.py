@@ -43,24 +43,15 @@ class Share(NamedTuple):
         return (whole if self.stop is None else self.stop) - self.start
 
 
-class CallShape(NamedTuple):
-    """A call as its row needs to know it."""
-
-    last: int  # the last of the ranks that are combined
-    nranks: int  # how many ranks get something; with two groups not those that are combined
-    # elements of a rank's buffer
-    count: int  # type: ignore[assignment]  # tuples are not counted
-    options: Options
-    counts: Sequence[int]  # what each rank gets of them, where the call says so
-
-
 class Collective(NamedTuple):
     """A collective: a row of the table."""
 
     name: str  # the command
     function: str  # the function of MPI
     options: Group
-    shares: Callable[[CallShape], list[Share]]
+    # from the last of the ranks that are combined, the number of those that get something, which with two groups are
+    # others, the elements of a rank's buffer, and the options, of which `counts` are those of the group
+    shares: Callable[[int, int, int, Options], list[Share]]
     whole: bool = True  # whether a rank gets as many elements as it gives
     alike: bool = False  # whether all that get something get the same
     to_root: bool = False  # whether the root alone gets something, under one name
@@ -73,36 +64,35 @@ class Collective(NamedTuple):
         return {**{name: row.default for name, row in rows(CALL).items()}, **options, **self.fixed}
 
 
-def _root(task: CallShape) -> list[Share]:
-    root = task.options["root"]
-    if not 0 <= root < task.nranks:
-        raise RootError(f"root {root}", f"is not a rank; there are {task.nranks} ranks, 0 to {task.nranks - 1}")
-    return [Share(root, task.last)]
+def _root(last: int, nranks: int, _count: int, options: Options) -> list[Share]:
+    root = options["root"]
+    if not 0 <= root < nranks:
+        raise RootError(f"root {root}", f"is not a rank; there are {nranks} ranks, 0 to {nranks - 1}")
+    return [Share(root, last)]
 
 
-def _exclusive(task: CallShape) -> list[Share]:
+def _exclusive(_last: int, nranks: int, _count: int, options: Options) -> list[Share]:
     # The result of rank 0 is undefined (6.11.2): it gets no file, unless the call asks for the neutral element.
-    first = 0 if task.options["exscan_first"] == "identity" else 1
-    return [Share(rank, rank - 1) for rank in range(first, task.nranks)]
+    first = 0 if options["exscan_first"] == "identity" else 1
+    return [Share(rank, rank - 1) for rank in range(first, nranks)]
 
 
-def _blocks(task: CallShape) -> list[Share]:
-    """Give consecutive blocks with these counts to the ranks."""
-    counts = task.counts
-    if len(counts) != task.nranks:
-        raise CountError("`counts`", f"has {len(counts)} values for {task.nranks} ranks; give one for each rank")
-    if sum(counts) != task.count:
-        raise CountError("counts", f"they sum to {sum(counts)}, but every rank has {task.count} elements")
+def _blocks(last: int, nranks: int, count: int, options: Options) -> list[Share]:
+    counts = options["counts"]
+    if len(counts) != nranks:
+        raise CountError("`counts`", f"has {len(counts)} values for {nranks} ranks; give one for each rank")
+    if sum(counts) != count:
+        raise CountError("counts", f"they sum to {sum(counts)}, but every rank has {count} elements")
     stops = itertools.accumulate(counts)
-    return [Share(rank, task.last, stop - counts[rank], stop) for rank, stop in enumerate(stops)]
+    return [Share(rank, last, stop - counts[rank], stop) for rank, stop in enumerate(stops)]
 
 
-def _equal_blocks(task: CallShape) -> list[Share]:
-    each, rest = divmod(task.count, task.nranks)
+def _equal_blocks(last: int, nranks: int, count: int, options: Options) -> list[Share]:
+    each, rest = divmod(count, nranks)
     if rest:
-        reason = f"{task.count} elements do not make {task.nranks} equal blocks; use reduce-scatter, with counts"
+        reason = f"{count} elements do not make {nranks} equal blocks; use reduce-scatter, with counts"
         raise CountError("count", reason)
-    return _blocks(task._replace(counts=(each,) * task.nranks))
+    return _blocks(last, nranks, count, {**options, "counts": [each] * nranks})
 
 
 _ROWS = (  # MPI-4.1, 6.9.1, 6.9.7, 6.9.6, 6.10.2, 6.10.1, 6.11.1, 6.11.2
@@ -114,12 +104,12 @@ _ROWS = (  # MPI-4.1, 6.9.1, 6.9.7, 6.9.6, 6.10.2, 6.10.1, 6.11.1, 6.11.2
         "allreduce",
         "MPI_Allreduce",
         ALLREDUCE,
-        lambda task: [Share(rank, task.last) for rank in range(task.nranks)],
+        lambda last, nranks, *_: [Share(rank, last) for rank in range(nranks)],
         alike=True,
     ),
     Collective("reduce-scatter", "MPI_Reduce_scatter", SCATTER, _blocks, whole=False),
     Collective("reduce-scatter-block", "MPI_Reduce_scatter_block", SCATTER_BLOCK, _equal_blocks, whole=False),
-    Collective("scan", "MPI_Scan", SCAN, lambda task: [Share(rank, rank) for rank in range(task.nranks)]),
+    Collective("scan", "MPI_Scan", SCAN, lambda _, nranks, *__: [Share(rank, rank) for rank in range(nranks)]),
     Collective("exscan", "MPI_Exscan", EXSCAN, _exclusive),
 )
 COLLECTIVES = {row.name: row for row in _ROWS}

@@ -35,14 +35,6 @@ _NAMED = {row.name: row for row in DATATYPES}
 _NAMED_PAIRS = {tuple(part.name for part in row.parts): row for row in DATATYPES if row.parts}
 
 
-class Filling(NamedTuple):
-    """Initial content of a new target."""
-
-    elements: Sequence[np.ndarray]  # for each array of the model an array of one element
-    model: Model
-    like: str = ""  # the format, if the target is like the whole file that is the source of the model
-
-
 @dataclass(frozen=True)
 class WindowRequest:
     """A call on windows that has passed all checks that need no lock."""
@@ -58,7 +50,7 @@ class WindowRequest:
     given: Given = NO_ORIGIN  # if no origin is read
     keys: Mapping[Key, Sequence[int]] = field(default_factory=dict)  # to remember, each with the numbers of its origins
     fetch: bool = False  # whether the old elements are returned
-    create: Filling | None = None  # for targets that are missing
+    create: Model | None = None  # of targets that are missing; they are whole files like it if the origins are
     expected: np.ndarray | None = None  # the element that there has to be, or nothing changes (MPI_Compare_and_swap)
     decoder: Decoder = field(default_factory=Decoder)
     # returns it with its elements, when the datatype of the windows is known; `None` if it has them
@@ -252,12 +244,12 @@ def _with_create(request: WindowRequest, options: Options) -> WindowRequest:
         model = models[0]._replace(buffers=tuple(array for each in models for array in each.buffers))
         if (wide := request.within) is not None:  # the header of the origin names its own datatype
             model = model._replace(buffers=tuple(each.of_datatype(wide) for each in model.buffers), source=None)
-        like = model.format if request.whole else ""
     else:
         datatype, order = declared or first[0].datatype, ORDERS[inputs.byte_order or inputs.type_order]
-        model, like = Model("", (Array.of_result(datatype, math.prod(create), create, order),)), ""
-    elements = [ops.neutral(request.op, array.datatype).reshape(1) for array in model.buffers]
-    return replace(request, create=Filling(elements, model, like))
+        model = Model("", (Array.of_result(datatype, math.prod(create), create, order),))
+    for array in model.buffers:
+        ops.neutral(request.op, array.datatype)  # raises if there is none
+    return replace(request, create=model)
 
 
 def _resolve(op: ops.OpLike, use: ops.Use, options: Options) -> ops.Op:

@@ -24,7 +24,7 @@ from mpired.formats.array import blocks, within_budget
 from mpired.formats.convert import in_form
 from mpired.formats.decoding import apart, write_to
 from mpired.formats.input_options import ORDERS
-from mpired.ops import may_be_null
+from mpired.ops import Op, may_be_null, neutral
 from mpired.ops.state import Elements
 from mpired.sources.local import LocalSource, stamp_of
 from mpired.sources.source import Source
@@ -157,14 +157,14 @@ def make_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
 
 def _row(name: str, request: WindowRequest) -> Format:
     """Return the format of a new target."""
-    like = request.create.like if request.create else ""
+    like = request.create.format if request.create and request.whole else ""
     return format_to_create(name, like=like, declared=(request.within or request.inputs.datatype) is not None)
 
 
 def _new_window(name: str, row: Format, request: WindowRequest, draft: NewFile | None, stack: ExitStack) -> WindowFile:
     """Fill the draft of a new target with initial elements; in a dry run there is no draft."""
     assert request.create is not None  # noqa: S101 - else nothing is made
-    inputs, (elements, model, _) = request.inputs, request.create
+    inputs, model = request.inputs, request.create
     if not row.is_flat:
         return _new_columns(name, row, request, draft, stack)
     like = model.buffers[0]  # of several, which no origin has then, the comparison of the counts tells
@@ -176,7 +176,7 @@ def _new_window(name: str, row: Format, request: WindowRequest, draft: NewFile |
     nbytes = layout.offset + like.count * layout.stored.itemsize
     source = LocalSource(name, name, (0, 0, nbytes, 0))
     if draft is not None:
-        element, at = in_form(elements[0], layout.stored), layout.offset
+        element, at = in_form(neutral(request.op, like.datatype).reshape(1), layout.stored), layout.offset
         with calls.errors_name(name):
             calls.pwrite_all(draft.fd, layout.head, 0)
             calls.set_size(draft.fd, nbytes)
@@ -191,9 +191,8 @@ def _new_window(name: str, row: Format, request: WindowRequest, draft: NewFile |
 
 def _new_columns(name: str, row: Format, request: WindowRequest, draft: NewFile | None, stack: ExitStack) -> WindowFile:
     """Return a new target with columns: the first origin, with other elements in the columns that are combined."""
-    filling = request.create
-    assert filling is not None  # noqa: S101 - else nothing is made
-    model = filling.model
+    model = request.create
+    assert model is not None  # noqa: S101 - else nothing is made
     if model.source is None:
         reason = "makes the columns of the first origin, and `accumulate_in` has another datatype"
         raise UsageError("`create`", f"{reason}; name an npy target, or one that exists")
@@ -205,8 +204,7 @@ def _new_columns(name: str, row: Format, request: WindowRequest, draft: NewFile 
     if draft is None:
         source = LocalSource(name, name, (0, 0, 0, 0))
         return replace(window, windows=[_native(source, each, row, request) for each in model.buffers])
-    initial = partial(_initial, are_missing=request.op.rules.nulls == "ignore")
-    return _decoded(window, model.buffers, map(initial, filling.elements, model.buffers), request, stack)
+    return _decoded(window, model.buffers, map(partial(_initial, request.op), model.buffers), request, stack)
 
 
 def _decoded(
@@ -254,9 +252,9 @@ def _native(source: Source, column: Array, row: Format, request: WindowRequest) 
     return array._replace(nullable=request.inputs.nullable and nullable)
 
 
-def _initial(element: np.ndarray, array: Array, *, are_missing: bool) -> Iterator[Elements]:
+def _initial(op: Op, array: Array) -> Iterator[Elements]:
     """Yield the elements of a new array: missing ones, which take the first value that comes, if they may be that."""
-    are_missing = are_missing and array.nulls != 0
+    element, are_missing = neutral(op, array.datatype).reshape(1), op.rules.nulls == "ignore" and array.nulls != 0
     if are_missing and array.missing is not None and array.missing.values:
         element = np.full(1, array.missing.values[0], element.dtype)
     for block in _repeated(element, array.count):

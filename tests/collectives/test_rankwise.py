@@ -224,7 +224,7 @@ def test_names_that_are_refused(folder):
     patterns |= dict.fromkeys([*wrong, "{rank", "rank}"], none)
     rows = [(f"{SCAN} -o '{pattern}'", 2, reason) for pattern, reason in patterns.items()]
     rows += [
-        ("scan -q --op sum r0.npy other/r0.npy -o {stem}.out", 2, "r0.out / the file of several results"),
+        ("scan -q --op sum r0.npy other/r0.npy -o {stem}.npy", 2, "r0.npy / the file of several results"),
         ("scan -q --op sum r0.npy r1.npy -o d{rank}/x", 2, "the file of several results"),
         ("scan -q --op sum r0.npy r1.npy r0.npy --in-place", 2, "r0.npy / the file of several results"),
         ("scan -q --op sum -f r1.npy r0.npy -o r{rank}.npy", 2, "r0.npy / is the file of rank 1 / --in-place"),
