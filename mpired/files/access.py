@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 from mpired.context import Context
-from mpired.files import calls
-from mpired.files.lock import Inode, LockTimeout, NoLocksError, Target, acquire, check_reach, close_open, inode
-from mpired.files.names import MARK, check_is_data, check_no_old_journal, has_log
+from mpired.files import calls, mounts
+from mpired.files.lock import Inode, LockTimeout, NoLocksError, Target, acquire, close_open, inode
+from mpired.files.names import MARK, check_is_data, has_log
 from mpired.log import notice
 
 
@@ -42,8 +42,7 @@ def lock_all(
         with contextlib.ExitStack() as stack:
             targets = _lock_each(names, waiting, opened, stack)
             for target in targets.values():
-                check_is_data(target.path)
-                check_no_old_journal(target.path)
+                check_is_data(target.path, changes=True)
                 if has_log(target.path, os.fstat(target.fd)):
                     from mpired.files import recovery  # noqa: PLC0415 - few files have a log
 
@@ -72,7 +71,8 @@ def _lock_each(
     for name, target in sorted(targets.items(), key=lambda each: inode(each[1].status)):
         if inode(target.status) in held:
             continue
-        check_reach(name, target.fd)  # other machines must not change the file at the same time
+        if reason := mounts.obstacle(target.fd):  # other machines must not change the file at the same time
+            raise NoLocksError(name, reason)
         try:
             acquire(target.fd, name, waiting, shared=target.shared)
         except NoLocksError:

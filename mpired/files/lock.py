@@ -11,6 +11,7 @@ import functools
 import os
 import time
 from collections.abc import Container, Mapping
+from dataclasses import dataclass
 
 from mpired import interrupts
 from mpired.context import LOCK_TIMEOUT
@@ -25,11 +26,11 @@ _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ETXTBSY
 _PATIENCE, _REMINDER = 2.0, 10.0  # seconds of a wait before a message, and between two messages
 
 
+@dataclass
 class LockTimeout:
     """The time that a command waits for locks."""
 
-    def __init__(self, timeout: float = LOCK_TIMEOUT) -> None:
-        self.timeout = timeout  # seconds; 0 tries once
+    timeout: float = LOCK_TIMEOUT  # seconds; 0 tries once
 
     @functools.cached_property
     def deadline(self) -> float:
@@ -133,7 +134,7 @@ def acquire(fd: int, name: str, waiting: LockTimeout, *, shared: bool = False) -
     with calls.errors_name(name), step("waiting for locks"):
         while not (is_free := calls.lock(fd, shared=shared)):
             if is_free is None:
-                reason = f"its file system ({mounts.filesystem_type(fd) or 'unknown'}) has no locks"
+                reason = f"its file system ({mounts.mount_of_device(os.fstat(fd).st_dev)[0] or 'unknown'}) has no locks"
                 raise NoLocksError(name, f"{reason}, so no update is safe; copy it elsewhere")
             left = waiting.deadline - time.monotonic()
             if left <= 0:
