@@ -11,7 +11,6 @@ import functools
 import os
 import time
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
 
 from mpired import interrupts
 from mpired.context import LOCK_TIMEOUT
@@ -26,11 +25,11 @@ _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ETXTBSY
 _PATIENCE, _REMINDER = 2.0, 10.0  # seconds of a wait before a message, and between two messages
 
 
-@dataclass
 class LockTimeout:
     """The time that a command waits for locks."""
 
-    timeout: float = LOCK_TIMEOUT  # seconds; 0 tries once
+    def __init__(self, timeout: float = LOCK_TIMEOUT) -> None:
+        self.timeout = timeout  # seconds; 0 tries once
 
     @functools.cached_property
     def deadline(self) -> float:

@@ -21,11 +21,10 @@ from mpired import codecs, interrupts
 from mpired.context import NO_LIMITS, RESERVED, Context
 from mpired.errors import ChangedError, LockError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, copying
-from mpired.files.access import recover_for_reading
-from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of, inode
+from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of
 from mpired.files.log import LogKind, LogWriter, finish, reason_of, stamp, unconfirmed
 from mpired.files.names import DRAFT, Place, check_is_data, exists_error, own_path, sync_folders
-from mpired.files.places import check_new, existing_file, is_stream
+from mpired.files.places import check_new, existing_file, is_stream, recover_for_reading
 from mpired.files.scratch import Compression, Scratch, create, remove_dead
 
 _PAUSE = 0.005  # seconds
@@ -89,7 +88,8 @@ class Draft(Place, Scratch):
                     return
                 with interrupts.defer_signals() if named else contextlib.nullcontext():
                     self.fd, self.has_name = create(self.draft_name, self.dirfd, named=named)
-                    self.inode = inode(os.fstat(self.fd))
+                    made = os.fstat(self.fd)
+                    self.inode = made.st_dev, made.st_ino
                 if not self._kept_open:
                     calls.let_go(self.fd)
                     self.fd = -1
