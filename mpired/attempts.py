@@ -17,10 +17,9 @@ from mpired.context import RESERVED, Context
 from mpired.engines import LOCAL
 from mpired.errors import ChangedError, UsageError
 from mpired.files import calls, lock
-from mpired.files.access import lock_all
 from mpired.files.lock import NOTHING_HELD, Held, open_replaced
 from mpired.files.names import check_are_data
-from mpired.files.places import check_new, is_stream, warn_of_hard_links
+from mpired.files.places import check_new, is_stream, lock_all, warn_of_hard_links
 from mpired.files.urls import is_url
 from mpired.formats.decoding import Decoder
 from mpired.sources.open import check_unchanged

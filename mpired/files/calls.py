@@ -95,14 +95,6 @@ class SharedFile(NamedTuple):
         return fd
 
 
-def absolute(path: str) -> str:
-    """Return a path as processes with another working directory can use it; as it is, if ours is gone."""
-    try:
-        return os.path.abspath(path)
-    except OSError:
-        return path
-
-
 def followed(path: str) -> str:
     """Return the path that a link leads to; another path as it is, without a look at its directories."""
     return os.path.realpath(path) if os.path.islink(path) else path
@@ -199,7 +191,7 @@ def copy_range(source: int, target: int, start: int, stop: int, to: int, *, zero
 def allocate(fd: int, nbytes: int, start: int = 0) -> None:
     """Let the file have `nbytes` from `start` on, reserved where possible: then a full disk shows before any work."""
     try:
-        if nbytes and mounts.filesystem_type(fd) in mounts.WITH_EXTENTS:
+        if nbytes and mounts.mount_of_device(os.fstat(fd).st_dev)[0] in mounts.WITH_EXTENTS:
             os.posix_fallocate(fd, start, nbytes)
     except OSError as error:
         if error.errno not in UNSUPPORTED:

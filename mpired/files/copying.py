@@ -86,20 +86,24 @@ def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[]
         undo.pop_all()
 
 
-def copy_metadata(source: os.stat_result, path: str, fd: int, *, within: Sequence[str] = ()) -> None:
-    """Give `fd` the extended attributes, the owner and the rights of the existing file `path`, as far as allowed."""
+def copy_metadata(
+    source: os.stat_result,
+    path: str | int,
+    fd: int,
+    *,
+    bits: int = 0o7777,
+    within: Sequence[str] = (),
+    attributes: bool = True,
+) -> None:
+    """Give `fd`, so far open to its owner alone, what an existing file has, as far as allowed.
+
+    That is its owner and its rights, and its extended `attributes`.
+    """
     with contextlib.suppress(OSError):
-        for name in os.listxattr(path):
+        for name in os.listxattr(path) if attributes else ():
             if name.startswith(("user.", "security.selinux")) and not name.startswith(OWN_ATTRIBUTES):
                 with contextlib.suppress(OSError):
                     os.setxattr(fd, name, os.getxattr(path, name))
-    copy_access(source, path, fd, within=within)
-
-
-def copy_access(
-    source: os.stat_result, path: str | int, fd: int, *, bits: int = 0o7777, within: Sequence[str] = ()
-) -> None:
-    """Give `fd`, so far open to its owner alone, the owner and rights of an existing file, as far as allowed."""
     # At no moment can a user open it who cannot open `path`, and the files `within` of its content, in the same way:
     # rights that cannot be kept are taken away.
     statuses = map(os.stat, within)

@@ -149,7 +149,7 @@ class Keys:
         if self._target is None:
             os.fchmod(fd, copying.default_mode())
         else:
-            copying.copy_access(os.fstat(self._target), self._target, fd, bits=0o666)
+            copying.copy_metadata(os.fstat(self._target), self._target, fd, bits=0o666, attributes=False)
         return fd
 
     def _extended(self, fd: int, counted: Counted, entries: Iterable[KeyRecord], *, durable: bool) -> bytes:

@@ -158,10 +158,6 @@ class LogWriter(calls.Closing):
             raise
         self.is_committed = True
 
-    def finish(self) -> None:
-        """Remove a log that is done."""
-        finish(self.fd, self.names, self.dirfd, durable=self.durable)
-
     def close(self) -> None:
         """Close the log, and remove it if it is not committed."""
         if self.fd < 0:

@@ -11,15 +11,13 @@ import os
 
 # posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
 WITH_EXTENTS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
-# The kernel takes fine times from a clock that moves once a tick; some file systems know even seconds only.
-_TICK, _EVEN_SECONDS = 10_000_000, 2_000_000_000
 # Each call on these waits for another machine, or for another process.
 _REMOTE = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "9p", "fuse"})
 
 
 @functools.lru_cache(maxsize=64)
 def mount_of_device(device: int) -> tuple[str, frozenset[str]]:
-    """Return the type of the file system of a device, "" if it is not known, and the options of its mount."""
+    """Return the type of the file system of a device, "" if not known, as in a chroot(2), and its mount's options."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     with contextlib.suppress(OSError):
         for mount in lines("/proc/self/mountinfo"):
@@ -36,20 +34,10 @@ def lines(path: str) -> list[str]:
         return file.read().splitlines()
 
 
-def filesystem_type(file: int | str) -> str:
-    """Return the type of the file system of a descriptor or a path, "" if it is not known, as in a chroot(2)."""
-    return mount_of_device(os.stat(file).st_dev)[0]
-
-
-def time_granule(status: os.stat_result) -> int:
-    """Return the nanoseconds within which two changes of a file may leave the same time of modification."""
-    return _TICK if status.st_mtime_ns % 1_000_000_000 else _EVEN_SECONDS
-
-
 def is_remote(path: str) -> bool:
     """Return whether a file is on a file system of other machines, or of another process."""
     try:
-        return filesystem_type(path).partition(".")[0] in _REMOTE
+        return mount_of_device(os.stat(path).st_dev)[0].partition(".")[0] in _REMOTE
     except OSError:  # raised again where the file is opened
         return False
 

@@ -91,16 +91,11 @@ def exists_error(path: str, *, appeared: bool = False) -> OutputExistsError:
     return OutputExistsError(path, f"{reason}; `overwrite=True` replaces it")
 
 
-def check_no_old_journal(path: str) -> None:
-    """Raise `BufferFileError` if mpired 0.1 has left an update of a file unfinished, whose path is not a link."""
-    journal = own_path(path, _OLD_JOURNAL)
-    if calls.status_at(journal) is not None:
-        reason = f"has an update that mpired 0.1 did not finish ({journal})"
-        raise BufferFileError(path, f"{reason}; finish it with that version: `mpired recover {path}`")
+def check_is_data(path: str, *, changes: bool = False) -> str:
+    """Return where a path, perhaps a link, leads; `BufferFileError` if mpired gives such names to files of its own.
 
-
-def check_is_data(path: str) -> str:
-    """Return where a path, perhaps a link, leads; `BufferFileError` if mpired gives such names to files of its own."""
+    A file that `changes` has no update either that mpired 0.1 has left unfinished.
+    """
     followed = calls.followed(path)
     for each in (path, followed):
         for form, reason in _OWN_FILES.items() if ".mpired" in each else ():
@@ -108,6 +103,9 @@ def check_is_data(path: str) -> str:
             of = base.removeprefix(before).removesuffix(after)
             if of and base == before + of + after:
                 raise BufferFileError(path, reason.format(of=of))
+    if changes and calls.status_at(journal := own_path(followed, _OLD_JOURNAL)) is not None:
+        reason = f"has an update that mpired 0.1 did not finish ({journal})"
+        raise BufferFileError(path, f"{reason}; finish it with that version: `mpired recover {path}`")
     return followed
 
 

@@ -22,7 +22,7 @@ from mpired.errors import BufferFileError, LockError, MpiredError, raise_all
 from mpired.files import calls, log, mounts
 from mpired.files.lock import LockTimeout, NoLocksError, acquire
 from mpired.files.log import LogHeader, LogKind, unconfirmed
-from mpired.files.names import MARK, Place, check_is_data, check_no_old_journal, has_log, own_path, sync_folders
+from mpired.files.names import MARK, Place, check_is_data, has_log, own_path, sync_folders
 from mpired.files.scratch import remove_dead
 from mpired.log import notice, notices_to
 from mpired.options import Options
@@ -392,7 +392,7 @@ def _leftovers(name: str, path: str, _how: How) -> list[str]:
 
 def _actions(name: str, path: str, how: How) -> list[str]:
     """Recover a file, and remove its draft; list the actions of which there is no notice."""
-    check_no_old_journal(path)
+    check_is_data(path, changes=True)
     done = recover(name, path, how)
     with _opened(name, path) as place:
         draft = os.fsdecode(place.draft_name)

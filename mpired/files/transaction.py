@@ -21,11 +21,10 @@ from mpired import codecs, interrupts
 from mpired.context import NO_LIMITS, RESERVED, Context
 from mpired.errors import ChangedError, LockError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, copying
-from mpired.files.access import recover_for_reading
 from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of
-from mpired.files.log import LogKind, LogWriter, reason_of, stamp, unconfirmed
-from mpired.files.names import DRAFT, Place, check_no_old_journal, exists_error, own_path, sync_folders
-from mpired.files.places import check_new, existing_file, is_stream
+from mpired.files.log import LogKind, LogWriter, finish, reason_of, stamp, unconfirmed
+from mpired.files.names import DRAFT, Place, check_is_data, exists_error, own_path, sync_folders
+from mpired.files.places import check_new, existing_file, is_stream, recover_for_reading
 from mpired.files.scratch import Compression, Scratch, create, remove_dead
 
 _PAUSE = 0.005  # seconds
@@ -64,10 +63,10 @@ class Draft(Place, Scratch):
             real = place.path if place else os.path.realpath(path)
             if place is None:
                 recover_for_reading(path, context)  # else an unfinished change would meet a new file
-            check_no_old_journal(real)
+            check_is_data(real, changes=True)
             Place.__init__(self, path, real, place.dirfd if place else calls.open_directory(os.path.dirname(real)))
             self._owns_dirfd = place is None
-            self._make(named=named or not kept_open)
+            self.take_draft_name(named=named or not kept_open)
             if not self.has_name:
                 remove_dead(self.draft_name, self.dirfd)  # of a command that was killed
 
@@ -76,25 +75,25 @@ class Draft(Place, Scratch):
         """The file for the tasks of an engine, by its own name if it has one."""
         return calls.SharedFile(own_path(self.path, DRAFT), self.inode) if self.has_name else super().shared
 
-    def _make(self, *, named: bool) -> None:
-        """Create the file, under its own name only if it has to be named."""
+    def take_draft_name(self, *, named: bool) -> None:
+        """Create the file, or name the one that is there, when no other command writes to the same place.
 
-        def make() -> None:
-            with interrupts.defer_signals() if named else contextlib.nullcontext():
-                self.fd, self.has_name = create(self.draft_name, self.dirfd, named=named)
-                status = os.fstat(self.fd)
-                self.inode = status.st_dev, status.st_ino
-
-        self._when_free(make)
-        if not self._kept_open:
-            calls.let_go(self.fd)
-            self.fd = -1
-
-    def _when_free(self, take: Callable[[], None]) -> None:
-        """Take the name of the draft when no other command writes to the same place."""
+        A new file gets its own name only if it has to be `named`; one that is there gets it to be renamed.
+        """
         while True:
             with contextlib.suppress(FileExistsError):
-                return take()
+                if self.fd >= 0:
+                    calls.link(self.fd, self.draft_name, self.dirfd)
+                    self.has_name = True
+                    return
+                with interrupts.defer_signals() if named else contextlib.nullcontext():
+                    self.fd, self.has_name = create(self.draft_name, self.dirfd, named=named)
+                    made = os.fstat(self.fd)
+                    self.inode = made.st_dev, made.st_ino
+                if not self._kept_open:
+                    calls.let_go(self.fd)
+                    self.fd = -1
+                return
             if remove_dead(self.draft_name, self.dirfd):
                 continue
             status, name = calls.status_at(self.draft_name, self.dirfd), os.fsdecode(self.draft_name)
@@ -118,7 +117,7 @@ class Draft(Place, Scratch):
                 self.has_name = calls.linked(original.draft_name, self.draft_name, original.dirfd, self.dirfd)
                 if self.has_name:
                     return
-                self._make(named=True)
+                self.take_draft_name(named=True)
             with self.created() as fd:
                 copying.copy_file(source, fd)
 
@@ -160,14 +159,9 @@ class Draft(Place, Scratch):
             except FileExistsError:
                 if not self._overwrite:
                     raise exists_error(self.name, appeared=True) from None
-                self.take_draft_name()
+                if not self.has_name:
+                    self.take_draft_name(named=True)
                 self.rename()
-
-    def take_draft_name(self) -> None:
-        """Give the file the name of its draft, from which it can be renamed."""
-        if not self.has_name:
-            self._when_free(lambda: calls.link(self.fd, self.draft_name, self.dirfd))
-            self.has_name = True
 
     def check_in_place(self) -> None:
         """Raise an error unless the draft has its name, and the file that it replaces is still the same."""
@@ -291,7 +285,8 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
             if replaced:
                 sync_folders(new)
             for draft in replaced:
-                draft.take_draft_name()
+                if not draft.has_name:
+                    draft.take_draft_name(named=True)
             if len(replaced) > 1:
                 _publish_set(replaced, on_commit)
                 return
@@ -348,7 +343,7 @@ def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None
                 draft.rename()
             sync_folders(drafts)
             for each in (*notes, log):
-                each.finish()
+                finish(each.fd, each.names, each.dirfd)
 
 
 def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, LogWriter]:

@@ -34,15 +34,11 @@ _LARGE_PART = 4
 class NewFile(Draft):
     """An update by a new file, of a new target or in the place of the old file, whose other bytes it may take over."""
 
+    protocol = "new file"  # the name of the way in which the target changes
     into = -1  # the descriptor that gets the new bytes
     complete: Callable[[Draft], None] | None = None  # fills the file when all bytes are written
     old_nbytes = 0  # of the old file, if they are taken over
     copied = sys.maxsize  # how many of these the new file has, or others in their place
-
-    @property
-    def protocol(self) -> str:
-        """The name of the way in which the target changes."""
-        return "new file" if self.target is None else "rename"
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
         """Put new bytes to their place; offsets ascend if the old ones before it are taken over."""
@@ -135,7 +131,7 @@ class Patch(log.LogWriter):
                     calls.fsync(target.fd, content_only=not self._attributes)
                 if self._has_names:
                     os.removexattr(target.fd, MARK)
-                self.finish()
+                log.finish(self.fd, self.names, self.dirfd, durable=self.durable)
 
     def _mark(self) -> None:
         """Let all names of the file lead to the log before it can be committed."""
@@ -175,7 +171,7 @@ def replacement(target: Target, changed_nbytes: int, commit: str, *, durable: bo
         if is_cheap:
             raise
         return None
-    new.into = new.fd
+    new.into, new.protocol = new.fd, "rename"
     with calls.errors_name(target.name), calls.undoing(new.close):
         if copying.clone(target.fd, new.fd):  # which shares the blocks of the target
             return new

@@ -91,11 +91,6 @@ def is_url(path: str) -> bool:
     return "://" in path and path.partition("://")[0] in SCHEMES
 
 
-def behind_host(word: str) -> str:
-    """Return the part of a word that can be a glob: of a URL the part behind its host, which may be `[::1]`."""
-    return word.partition("://")[2].partition("/")[2] if is_url(word) else word
-
-
 def place_of(url: str) -> ObjectPlace:
     """Return where the object of a URL is."""
     url = signed(url)

@@ -61,11 +61,7 @@ class TableFile(SourceFile):
         """Exchange the open source for the same that was opened again."""
         self.opened, is_long = opened, self._nbytes >= _MAPPED_NBYTES
         self.mapped = calls.mapped(opened.fd) if is_long and opened.fd is not None else None
-
-    @property
-    def is_far(self) -> bool:
-        """Whether each read is a request, and the whole is too long for one."""
-        return self.mapped is None and self._nbytes >= _MAPPED_NBYTES
+        self.is_far = is_long and self.mapped is None  # whether each read is a request, and the whole too long for one
 
     def read(self, nbytes: int = -1) -> bytes | memoryview:  # type: ignore[override]  # pyarrow takes both
         """Return the next bytes, fewer at the end."""

@@ -197,24 +197,22 @@ def dtype_text(dtype: np.dtype, byte_order: str | None = None) -> str:
 
 
 def declared(source: Source, inputs: InputOptions, dtype: np.dtype, what: str) -> Datatype:
-    """Return the datatype of elements of a dtype, which messages call `what`: the declared one, or their own."""
+    """Return the datatype of elements of a dtype, which messages call `what`: the declared one, or their own.
+
+    Raises `DatatypeError` if they are not of the declared one, or not in the byte order of its type.
+    """
     if inputs.datatype is None:
         try:
             datatype = from_dtype(dtype)
         except DatatypeError:
             raise DatatypeError(source.name, f"{what} elements of {dtype_text(dtype)}{NO_DATATYPE}") from None
         return with_fields(datatype, dtype.names) if inputs.named else datatype
-    check_declared(source, inputs, inputs.datatype, dtype, what)
-    return inputs.datatype
-
-
-def check_declared(source: Source, inputs: InputOptions, datatype: Datatype, dtype: np.dtype, what: str) -> None:
-    """Raise `DatatypeError` if elements of a dtype are not of the datatype, or not in the byte order of its type."""
-    if not agrees(datatype, dtype):
-        raise inputs.refused(source, datatype, f"{what} {element_text(dtype)}")
+    if not agrees(inputs.datatype, dtype):
+        raise inputs.refused(source, inputs.datatype, f"{what} {element_text(dtype)}")
     if inputs.type_order and dtype.newbyteorder(ORDERS[inputs.type_order]) != dtype:
         what = f"{what} {element_text(dtype)} as {dtype_text(dtype)}"
         raise DatatypeError(source.name, f"{what}, which is not {inputs.type_order}-endian")
+    return inputs.datatype
 
 
 def turned(dims: Sequence[str], others: Sequence[str]) -> str | None:

@@ -71,4 +71,5 @@ def prepare(model: Model) -> FlatLayout | SpreadLayout:
         Records(datatype, buffer.count, 0).check_apart("other formats take them one after another, e.g. `to='npy'`")
         return SpreadLayout(datatype, stored)
     # A first entry behind the start of its element is there in the result, too.
-    return FlatLayout(stored, bytes(max(0, -datatype.origin)))
+    offset = max(0, -datatype.origin)
+    return FlatLayout(stored, bytes(offset), offset=offset)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mpired.context import NO_LIMITS
 from mpired.errors import UsageError, escaped
 from mpired.files import calls
-from mpired.files.urls import behind_host, is_url, signed, with_query_of
+from mpired.files.urls import is_url, signed, with_query_of
 from mpired.formats.memory import RankInFile
 from mpired.ranks.order import RankWord, ordered
 from mpired.sources.open import open_source
@@ -62,7 +62,8 @@ def _expand(word: str, numbers: Sequence[int] | None) -> Iterator[RankWord]:
         yield from _of_list(with_query_of(word, word[1:]))
         return
     for name in (with_query_of(word, name) for name in _named(word, numbers)):
-        if not _MAGIC.intersection(behind_host(name)) or os.path.lexists(name):
+        shown = name.partition("://")[2].partition("/")[2] if is_url(name) else name  # a host may be `[::1]`
+        if not _MAGIC.intersection(shown) or os.path.lexists(name):
             yield name
         elif is_url(name):
             from mpired.sources import remote  # noqa: PLC0415 - most ranks are files

@@ -10,13 +10,15 @@ from typing import Any
 
 from mpired.context import Context
 from mpired.errors import ChangedError
-from mpired.files import calls, mounts
-from mpired.files.access import recover_for_reading
+from mpired.files import calls
 from mpired.files.calls import ANY_DEVICE
 from mpired.files.names import has_log
+from mpired.files.places import recover_for_reading
 from mpired.sources.source import OpenSource, Source
 
-_COARSEST = 2_000_000_000  # nanoseconds
+# Nanoseconds within which two changes of a file may leave the same time of modification: the kernel takes fine times
+# from a clock that moves once a tick, and some file systems know even seconds only.
+_TICK, _EVEN_SECONDS = 10_000_000, 2_000_000_000
 
 
 class LocalFile(OpenSource):
@@ -97,7 +99,10 @@ class LocalSource(Source):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker keeps nothing, and may have another working directory.
-        return LocalSource, (self.name, calls.absolute(self.path), (ANY_DEVICE, *self.stamp[1:]))
+        path = self.path
+        with contextlib.suppress(OSError):  # ours may be gone
+            path = os.path.abspath(path)
+        return LocalSource, (self.name, path, (ANY_DEVICE, *self.stamp[1:]))
 
     def open(self) -> OpenSource:
         """Open the file for reading, if it is the one that was checked."""
@@ -131,26 +136,25 @@ _last_looked_at: tuple[Source | None, bytes] = (None, b"")
 def peek(source: Source, nbytes: int = HEAD_NBYTES, offset: int = 0) -> bytes:
     """Return bytes of a source, by default the first ones; those of a file are read once for several looks in a row."""
     global _last_looked_at  # noqa: PLW0603 - where threads meet, one reads again
+    is_head, end = False, offset + nbytes
     if isinstance(source, LocalSource) and source.keep is None:  # else it would stay open longer than it is read
-        known, head = _last_looked_at
-        if known is not source:
-            head = source.content or _read(source, HEAD_NBYTES, 0)
-            _last_looked_at = source, head
-        if offset + nbytes <= len(head) or len(head) == source.nbytes:
-            return head[offset : offset + nbytes]
-    return _read(source, nbytes, offset)
-
-
-def _read(source: Source, nbytes: int, offset: int) -> bytes:
+        known, head = (source, source.content) if source.content else _last_looked_at
+        if known is source and (end <= len(head) or len(head) == source.nbytes):
+            return head[offset:end]
+        is_head = known is not source and end <= HEAD_NBYTES
     with contextlib.closing(source.open()) as file, calls.errors_name(source.name):
-        return file.read(nbytes, offset)
+        if not is_head:
+            return file.read(nbytes, offset)
+        head = file.read(HEAD_NBYTES, 0)
+    _last_looked_at = source, head
+    return head[offset:end]
 
 
 def has_waited(status: os.stat_result) -> bool:
     """Wait until the next change of a file shows in its time, as it may not for a while after a change."""
     # Times in the future tell nothing of that.
     age = time.time_ns() - status.st_mtime_ns
-    granule = mounts.time_granule(status) if 0 <= age < _COARSEST else 0
+    granule = _TICK if status.st_mtime_ns % 1_000_000_000 else _EVEN_SECONDS
     if waits := 0 <= age < granule:
         time.sleep((granule - age) / 1e9)
     return waits

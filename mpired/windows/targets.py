@@ -75,6 +75,7 @@ class WindowFile:
         elif encode is not None:
             self.check_commit(request.commit)
             new = NewFile(self.name, overwrite=True, durable=request.durable, place=self.file)
+            new.protocol = "rename"
         else:
             replaced = replacement(self.file, self.changed_nbytes, request.commit, durable=request.durable)
             return replaced or Patch(self.file, durable=request.durable)

@@ -73,7 +73,7 @@ def test_the_table_of_mounts(tmp_path, monkeypatch):
         lines = ["22 1 0:9 / /other rw - lustre a@b:/x rw,localflock", line(tmp_path, kind, options, of_all)]
         monkeypatch.setattr(mounts, "lines", lambda _path, lines=lines: lines)
         mounts.mount_of_device.cache_clear()
-        assert mounts.filesystem_type(fd) == kind
+        assert mounts.mount_of_device(os.fstat(fd).st_dev)[0] == kind
         found.append((kind, options, of_all, mounts.obstacle(fd) is None))
     os.close(fd)
     assert found == MOUNTS
