@@ -47,16 +47,6 @@ def hindexed(blocklengths: Sequence[int], displacements: Sequence[int], old: Typ
     return struct(blocklengths, displacements, [old] * len(blocklengths))
 
 
-def indexed_block(blocklength: int, displacements: Sequence[int], old: TypeMap) -> TypeMap:
-    """Return blocks of one length at displacements in extents."""
-    return indexed([blocklength] * len(displacements), displacements, old)
-
-
-def hindexed_block(blocklength: int, displacements: Sequence[int], old: TypeMap) -> TypeMap:
-    """Return blocks of one length at displacements in bytes."""
-    return hindexed([blocklength] * len(displacements), displacements, old)
-
-
 def struct(blocklengths: Sequence[int], displacements: Sequence[int], olds: Sequence[TypeMap]) -> TypeMap:
     """Return blocks of several types at displacements in bytes."""
     _same_lengths(blocklengths, displacements, olds)
@@ -215,8 +205,8 @@ _ROWS: tuple[tuple[str, str, Callable[..., TypeMap]], ...] = (
     ("hvector", "count count number type", hvector),
     ("indexed", "counts numbers type", indexed),
     ("hindexed", "counts numbers type", hindexed),
-    ("indexed_block", "count numbers type", indexed_block),
-    ("hindexed_block", "count numbers type", hindexed_block),
+    ("indexed_block", "count numbers type", lambda length, disps, old: indexed([length] * len(disps), disps, old)),
+    ("hindexed_block", "count numbers type", lambda length, disps, old: hindexed([length] * len(disps), disps, old)),
     ("struct", "counts numbers types", struct),
     ("subarray", "counts counts counts order type", subarray),
     ("darray", "count count counts distributions dargs counts order type", darray),

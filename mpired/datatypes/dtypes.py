@@ -43,20 +43,17 @@ def from_dtype(dtype: np.dtype) -> Datatype:
     if dtype.kind in "mM" and np.datetime_data(dtype)[0] != "generic":  # without a unit it says no time
         return of_numpy(dtype)
     plain = dtype[list(FIELDS)] if set(dtype.names or ()) == set(FIELDS) else dtype
-    datatype = _BY_FORM.get(_components(plain)) or _pair_of(plain)
+    components = _components(plain)
+    datatype = _BY_FORM.get(components)
+    if datatype is None and len(components) == 2:  # noqa: PLR2004 - a pair
+        value, index = (_BY_FORM.get((component,)) for component in components)
+        datatype = value and index and value_index(value, index)
     if datatype is None and dtype.names is not None and all(dtype[name].base.kind in "biufc" for name in dtype.names):
         fields = [(name, dtype[name].newbyteorder("=")) for name in dtype.names]
         return structure(np.dtype(fields, align=True))
     if datatype is None:
         raise DatatypeError(str(dtype), "no predefined MPI datatype has this form; `mpired types` lists them all")
     return datatype
-
-
-def _pair_of(dtype: np.dtype) -> Datatype | None:
-    parts = [_BY_FORM.get((component,)) for component in _components(dtype)]
-    if len(parts) != 2 or parts[0] is None or parts[1] is None:  # noqa: PLR2004 - a pair
-        return None
-    return value_index(parts[0], parts[1])
 
 
 _structures: WeakValueDictionary[np.dtype, Datatype] = WeakValueDictionary()

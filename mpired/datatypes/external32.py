@@ -42,22 +42,17 @@ def form(name: str, native: np.dtype) -> np.dtype:
 
 def convert(source: np.ndarray, target: np.ndarray) -> None:
     """Copy numbers into another form of the same type; which one they are shows in the two dtypes."""
-    conversion = _assign
     if source.dtype.kind in "iu" and target.dtype.itemsize < source.dtype.itemsize:
         conversion = _narrow
     elif target.dtype.type is np.void and target.dtype.names is None:
         conversion = _to_binary128
     elif source.dtype.type is np.void and source.dtype.names is None:
         conversion = _from_binary128
-    if source.ndim == 1 or conversion is _assign:
-        conversion(source, target)
+    else:
+        target[...] = source
         return
-    for old, new in zip(source.T, target.T, strict=True):
+    for old, new in [(source, target)] if source.ndim == 1 else zip(source.T, target.T, strict=True):
         conversion(old, new)
-
-
-def _assign(source: np.ndarray, target: np.ndarray) -> None:
-    target[...] = source
 
 
 def _narrow(source: np.ndarray, target: np.ndarray) -> None:

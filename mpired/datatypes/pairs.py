@@ -7,7 +7,6 @@ floating-point number too, because Fortran of old had no mixed pairs.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -62,18 +61,13 @@ def value_index(value: Datatype, index: Datatype) -> Datatype | None:
     >>> str(value_index(parse("double")[0], parse("uint64_t")[0]))
     'pair(double,uint64_t)'
     """
-    named = _OF_PARTS.get((value.name, index.name))
-    if named is not None:
-        return named
-    if value.group not in VALUES or index.group not in INDICES or value.dtype is None or index.dtype is None:
-        return None
-    return _unnamed(value.name, index.name)
-
-
-@functools.cache
-def _unnamed(value: str, index: str) -> Datatype:
-    """Return the one instance, so that ranks can be compared."""
-    return _pair(f"pair({value.lower()},{index.lower()})", value, index, DATATYPE_NULL)
+    parts = value.name, index.name
+    if parts not in _OF_PARTS:
+        if value.group not in VALUES or index.group not in INDICES or value.dtype is None or index.dtype is None:
+            return None
+        # There is one instance, so that ranks can be compared.
+        _OF_PARTS[parts] = _pair(f"pair({value.name.lower()},{index.name.lower()})", *parts, DATATYPE_NULL)
+    return _OF_PARTS[parts]
 
 
 VALID = "valid"

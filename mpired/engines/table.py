@@ -11,13 +11,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 from mpired.errors import UsageError, installation
-
-_Item = TypeVar("_Item")
-
 
 SMALL_NBYTES = 48 << 20
 """With fewer bytes in all ranks workers cost more than they give: the command does the work itself."""
@@ -38,41 +35,28 @@ IN_FLIGHT = 4
 """The most values that wait between a stage and the next."""
 
 
-class Runner(Protocol):
-    """An engine: its module, or an object with these methods."""
+Runner: TypeAlias = Any
+"""An engine: its module, or an object with these functions.
 
-    def run(
-        self, function: Callable[[_Item], Any], items: Iterable[_Item], jobs: int, *, isolated: bool = False
-    ) -> Generator[Any, None, None]:
-        """Apply the function to every item with at most `jobs` workers; yield the results as they come.
+- `run(function, items, jobs, *, isolated=False)` applies the function to every item with at most `jobs` workers, and
+  yields the results as they come. The function and the items can be pickled. What a generator function yields are
+  results. With `isolated` none of it runs in this process. When the generator is closed, no worker goes on with an
+  item.
+- `limits()` returns the `Limits` of its workers.
 
-        The function and the items can be pickled. What a generator function yields are results. With `isolated` none
-        of it runs in this process. When the generator is closed, no worker goes on with an item.
-        """
+Of an engine whose workers may be on other machines:
 
-    def limits(self) -> Limits:
-        """Return what the workers may use."""
+- `everywhere(function)` applies the function once in each worker, to a number, and returns the results; it raises the
+  errors of `run`.
 
-    # Of an engine whose workers may be on other machines.
+Of an engine whose workers can be stages of lines, each of which sends values to the next:
 
-    def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
-        """Apply the function once in each worker, to a number, and return the results; raises the errors of `run`."""
-
-    # Of an engine whose workers can be stages of lines, each of which sends values to the next.
-
-    def lines(self, jobs: int, most: int) -> Lines:
-        """Return lines of at most `jobs` workers with at most `most` stages each, all as long; none without workers.
-
-        A machine is a stage and each of its workers in another line; if there is one only, each worker is a stage.
-        """
-
-    def chain(
-        self, function: Callable[[_Item, Any], Any], items: Sequence[Sequence[Iterable[_Item]]], lines: Lines
-    ) -> Generator[Any, None, None]:
-        """Apply the function to the items of each stage, and its `messages.Link`; yield the results as they come.
-
-        The rest is like `run`. A stage hands as many values as the next one takes.
-        """
+- `lines(jobs, most)` returns `Lines` of at most `jobs` workers with at most `most` stages each, all as long; none
+  without workers. A machine is a stage and each of its workers in another line; if there is one only, each worker is a
+  stage.
+- `chain(function, items, lines)` applies the function to the items of each stage, and its `messages.Link`. The rest is
+  like `run`. A stage hands as many values as the next one takes.
+"""
 
 
 class Engine(NamedTuple):
@@ -117,7 +101,7 @@ class Engine(NamedTuple):
     @property
     def runner(self) -> Runner:
         """The object that runs the segments."""
-        return self.connected or cast("Runner", importlib.import_module(self.module))
+        return self.connected or importlib.import_module(self.module)
 
 
 LOCAL = Engine("local", "mpired.engines.pool", doc="processes of this machine")

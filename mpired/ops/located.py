@@ -74,9 +74,9 @@ class Located(State):
         self._from += self._change
         self._best, self._spare = self._spare, self._best
 
-    def result(self) -> tuple[np.ndarray, None]:
+    def result(self) -> tuple[np.ndarray, None, None]:
         """Return the pairs."""
         value, index = self.datatype.form.names or ()
         pairs = self._pairs[: len(self._best)]
         pairs[value], pairs[index] = self._best, self._from
-        return pairs, None
+        return pairs, None, None

@@ -88,8 +88,8 @@ class Op(NamedTuple):
     identity: Identity | None  # that of a datatype, if there is one
     # how the op treats NaN, for the summary of a call. None if its datatypes have no NaN, or it is user-defined
     nan: str | None
-    # makes the `State` of a block, for the op, the datatype and the number of ranks
-    state: Callable[[Op, Datatype, int], Any]
+    # makes the `State` of a block, for the op, the datatype and the number of ranks; None for the elements combined
+    state: Callable[[Op, Datatype, int], Any] | None
     commute: bool = True  # whether the op commutes. The fold keeps the order of the ranks in any case
     uses: Use = ANY_USE  # the families of calls that take the op: reductions, accumulate, fetch
     origin: bool = True  # whether a one-sided call reads its origin

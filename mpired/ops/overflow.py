@@ -41,11 +41,6 @@ class Overflow(NamedTuple):
         return cls(int(np.count_nonzero(overflowed)), 0, start + int(overflowed.argmax()), rank, op)
 
 
-def noting(note: Callable[[], None]) -> np.errstate:
-    """Return the context of steps: NaN and infinity have defined results; NumPy calls `note` on an overflow."""
-    return np.errstate(all="ignore", over="call", call=lambda _kind, _flag: note())
-
-
 def by_op(found: Iterable[Overflow]) -> tuple[Overflow, ...]:
     """Return the overflow of several parts of the work, of each op that has some."""
     parts: dict[int, list[Overflow]] = {}
@@ -58,20 +53,17 @@ def by_op(found: Iterable[Overflow]) -> tuple[Overflow, ...]:
 class Steps:
     """The steps of a fold, one after another; this one looks for nothing."""
 
+    bounds: tuple[int, int] | None = None
+    """Bounds of the partial result, if they are known; None where a fold begins with other elements."""
+
     def __init__(self, op: Op, datatype: Datatype) -> None:
         self.op = op
         self._datatype = datatype
-
-    def begin(self) -> None:
-        """Begin with other elements."""
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, reread: Reread) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the operand that holds the result, and which elements overflowed; None for none."""
         del reread
         return self.op.kernel(invec, inoutvec, self._datatype), None
-
-    def note(self) -> None:
-        """Take note of an overflow that the processor reports."""
 
 
 class _IntegerSteps(Steps):
@@ -85,24 +77,19 @@ class _IntegerSteps(Steps):
         self._low, self._high, self._modulus = int(limits.min), int(limits.max), float(2**limits.bits)
         self._unsigned = np.dtype(f"u{datatype.form.itemsize}")
         self._negative = False
-        self._bounds: tuple[int, int] | None = None
-
-    def begin(self) -> None:
-        """Forget the bounds of the partial result."""
-        self._bounds = None
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, reread: Reread) -> tuple[np.ndarray, np.ndarray | None]:
         """Combine, and look at each element if the bounds of the operands do not exclude that one wraps."""
         del reread
         upper = self._range(inoutvec)
-        for bounds in (self._bounds, None):
+        for bounds in (self.bounds, None):
             # Both ops have the bounds of their results at the corners.
             corners = list(itertools.starmap(self._exact, itertools.product(bounds or self._range(invec), upper)))
             low, high = min(corners), max(corners)
             if self._low <= low and high <= self._high:
-                self._bounds = low, high
+                self.bounds = low, high
                 return self.op.kernel(invec, inoutvec, self._datatype), None
-        self._bounds = None
+        self.bounds = None
         exact = self._exact(invec.astype(np.float64), inoutvec.astype(np.float64))
         result = self.op.kernel(invec, inoutvec, self._datatype)
         exact -= result
@@ -123,21 +110,16 @@ class _IntegerSteps(Steps):
 class _FloatSteps(Steps):
     """Steps that find infinities, or NaNs of a complex product, that finite operands gave."""
 
-    _flagged = False
-
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, reread: Reread) -> tuple[np.ndarray, np.ndarray | None]:
         """Combine, and look at each element if the processor has noted an overflow."""
-        self._flagged = False
-        result = self.op.kernel(invec, inoutvec, self._datatype)
-        if not self._flagged:
+        flags: list[str] = []
+        with np.errstate(over="call", call=lambda kind, _flag: flags.append(kind)):
+            result = self.op.kernel(invec, inoutvec, self._datatype)
+        if not flags:
             return result, None
         infinite = self._finite(invec) & self._finite(reread()) & ~self._finite(result)
         infinite = infinite.any(axis=1)
         return result, infinite if infinite.any() else None
-
-    def note(self) -> None:
-        """Take note of an overflow: which elements it is of is looked for after the step."""
-        self._flagged = True
 
     def _finite(self, block: np.ndarray) -> np.ndarray:
         """Return which elements are finite, or which of their parts where the op does not mix these."""

@@ -59,9 +59,6 @@ class State:
         self.nranks = nranks
         self.nadded: int | np.ndarray = 0  # the ranks added; an array where some are left out
 
-    def note(self) -> None:
-        """Take note of an overflow that the processor reports while elements are added."""
-
     def begin(self, start: int, count: int) -> None:
         """Begin a block of `count` other elements, from the element `start` on."""
         raise NotImplementedError
@@ -79,13 +76,10 @@ class State:
         # `not_null` is a mask; None if no element is null.
         raise NotImplementedError
 
-    def result(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the results of the ranks so far, and which of them the datatype cannot hold; None for none."""
+    def result(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """Return the results of the ranks so far, which are not null, and which the datatype cannot hold."""
+        # None for all that are not null, and for none that it cannot hold.
         raise NotImplementedError
-
-    def valid(self) -> np.ndarray | None:
-        """Return which of these results are valid, not null; None for all."""
-        return None
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state after the ranks so far, in arrays of its own, which can be pickled."""
@@ -111,17 +105,13 @@ class Combined(State):
         self._steps: Steps = steps(op, datatype)
         self._blocks = [block_of(0, datatype.form)] * 2
 
-    def note(self) -> None:
-        """Take note of an overflow."""
-        self._steps.note()
-
     def begin(self, _start: int, count: int) -> None:
         """Begin a block of `count` other elements."""
         if len(self._blocks[0]) < count:
             self._blocks = [block_of(count, self.datatype.form) for _ in range(2)]
         self._running, self._spare = (block[:count] for block in self._blocks)
         self.nadded = 0
-        self._steps.begin()
+        self._steps.bounds = None
 
     def free_block(self) -> np.ndarray:
         """Return the array for the next rank's elements."""
@@ -146,9 +136,9 @@ class Combined(State):
             self._running, self._spare = self._spare, self._running
         return overflowed
 
-    def result(self) -> tuple[np.ndarray, None]:
+    def result(self) -> tuple[np.ndarray, None, None]:
         """Return the combined elements; those of one rank as they are, which no op touches (MPI-4.1, 6.9.5)."""
-        return self.op.lower(self._running, self.datatype) if self.nadded > 1 else self._running, None
+        return self.op.lower(self._running, self.datatype) if self.nadded > 1 else self._running, None, None
 
 
 class Planes(State):
@@ -168,7 +158,6 @@ class Planes(State):
         self._form_of_n = np.min_scalar_type(-nranks - 1)  # short: all are gone through for each rank
         self._elements = block_of(0, datatype.form)
         self.count = 0
-        self._flagged = False
         self._reported: np.ndarray | None = None
         self._nulls: np.ndarray | None = None
 
@@ -196,10 +185,6 @@ class Planes(State):
         results, lost = converted(numbers, self.op.result(self.datatype).form, copy=is_plane)
         return results, either(lost, wrapped)
 
-    def note(self) -> None:
-        """Take note of an overflow: which elements it is of is looked for after the step."""
-        self._flagged = self.op.rules.overflow != "wrap"
-
     def begin(self, _start: int, count: int) -> None:
         """Begin a block of `count` other elements."""
         if len(self._elements) < count:
@@ -221,16 +206,18 @@ class Planes(State):
         """Add the elements in the free block, except those that are left out."""
         elements, self._reread = self.free_block(), reread
         self.rank += 1
-        self._flagged = False
         if not_null is not None and self.op.rules.nulls == "propagate":
             self._nulls = ~not_null if self._nulls is None else self._nulls | ~not_null
         valid = valid_of(elements, not_null, self.datatype, self.op)
-        if valid is None:
-            self.nadded = self.nadded + 1
-            overflowed = self.step(elements)
-        else:
-            overflowed = self._step_where(valid, elements)
-        overflowed = self._infinite(reread) if self._flagged and overflowed is None else overflowed
+        flags: list[str] = []  # of an overflow: which elements it is of is looked for after the step
+        with np.errstate(over="call", call=lambda kind, _flag: flags.append(kind)):
+            if valid is None:
+                self.nadded = self.nadded + 1
+                overflowed = self.step(elements)
+            else:
+                overflowed = self._step_where(valid, elements)
+        if flags and overflowed is None and self.op.rules.overflow != "wrap":
+            overflowed = self._infinite(reread)
         if overflowed is not None and self._nulls is not None:  # a result that is null cannot overflow any more
             overflowed &= ~self._nulls
             return overflowed if overflowed.any() else None
@@ -287,18 +274,18 @@ class Planes(State):
         self._reported = reported | bad
         return bad if bad.any() else None
 
-    def result(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the results, with a value in the place of absent ones."""
-        self._flagged = False
+    def result(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """Return the results, with a value in the place of absent ones, which are valid if nulls are an error."""
         results, overflowed = self.finished()
         results = self.op.lower(results, self.op.result(self.datatype))
         self._copy_nans_of_one(results)
         none = self.absent()
-        if none is not None:
-            value = absent(self.op.result(self.datatype), self.op)
-            results[none] = np.zeros((), results.dtype)[()] if value is None else value
-            overflowed = None if overflowed is None else overflowed & ~none
-        return results, overflowed
+        if none is None:
+            return results, None, overflowed
+        value = absent(self.op.result(self.datatype), self.op)
+        results[none] = np.zeros((), results.dtype)[()] if value is None else value
+        valid = ~none if self.op.rules.nulls != "error" else None
+        return results, valid, None if overflowed is None else overflowed & ~none
 
     def _copy_nans_of_one(self, results: np.ndarray) -> None:
         """Give each NaN that a single rank has the bits that it has there, if results are of the same datatype."""
@@ -320,11 +307,6 @@ class Planes(State):
         if not isinstance(self.nadded, int) and not self.of_none:
             none = self.nadded == 0 if none is None else none | (self.nadded == 0)
         return none if none is not None and none.any() else None
-
-    def valid(self) -> np.ndarray | None:
-        """Return which results are valid; where nulls are an error, a value stands for absent ones."""
-        none = self.absent() if self.op.rules.nulls != "error" else None
-        return None if none is None else ~none
 
 
 def _finite(plane: np.ndarray, count: int) -> np.ndarray:
@@ -382,7 +364,7 @@ def may_be_null(op: Op, datatype: Datatype, lacking: Sequence[bool]) -> bool:
         return True
     floating = numbers_of(np.empty(0, datatype.form), datatype).dtype.kind == "f"
     left_out = rules.missing is not None or (rules.nan == "ignore" and floating)
-    return (left_out or all(lacking)) and not op.state(op, datatype, len(lacking)).of_none
+    return (left_out or all(lacking)) and not state_of(op, datatype, len(lacking)).of_none
 
 
 def stands_for_null(op: Op, datatype: Datatype) -> bool:
@@ -401,14 +383,10 @@ class Chosen(Planes):
         """Return the form that is computed in."""
         return [self.within.form]
 
-    def note(self) -> None:
-        """Take note of an overflow."""
-        self._steps.note()
-
     def begin(self, start: int, count: int) -> None:
         """Begin a block of `count` other elements."""
         super().begin(start, count)
-        self._steps.begin()
+        self._steps.bounds = None
 
     def step(self, elements: np.ndarray) -> np.ndarray | None:
         """Combine the elements so far with others; the first of each is copied."""
@@ -417,7 +395,7 @@ class Chosen(Planes):
             self.planes = [upper]
             return lost
         if not isinstance(self.nadded, int):
-            self._steps.begin()  # their bounds are those of other elements
+            self._steps.bounds = None  # they are those of other elements
         (running,) = self.planes
         result, overflowed = self._steps(running, upper, lambda: elements.astype(self.within.form))
         if not isinstance(self.nadded, int):
@@ -462,12 +440,10 @@ def either(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | Non
 
 def state_of(op: Op, datatype: Datatype, nranks: int) -> State:
     """Return the state of a block."""
-    state: State = ((op.exact_state if op.rules.exact else None) or op.state)(op, datatype, nranks)
-    return state
-
-
-def combined(op: Op, datatype: Datatype, nranks: int) -> State:
-    """Return the state of an op of MPI."""
     rules = op.rules
-    chosen = rules.leaves_out or rules.accumulate_in is not None or rules.result_type is not None
-    return (Chosen if chosen else Combined)(op, datatype, nranks)
+    kind = (op.exact_state if rules.exact else None) or op.state
+    if kind is None:  # an op of MPI
+        chosen = rules.leaves_out or rules.accumulate_in is not None or rules.result_type is not None
+        kind = Chosen if chosen else Combined
+    state: State = kind(op, datatype, nranks)
+    return state

@@ -18,7 +18,7 @@ from mpired.ops.identity import Identity
 from mpired.ops.kernels import Kernel
 from mpired.ops.native import twinned
 from mpired.ops.op import ANY_USE, Op, Rules, Use, ruled
-from mpired.ops.state import State, combined
+from mpired.ops.state import State
 from mpired.values import NUMBER
 
 _INTEGER = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE
@@ -42,7 +42,7 @@ _SPREAD = _SUMS | {"ddof"}
 def _op(name: str, kernel: Kernel, groups: Group, doc: str, identity: Identity | None, **rest: Any) -> Op:
     """Return the row of an op of MPI."""
     nan = _PROPAGATES if groups & (_ROUNDED | Group.PAIR) else None
-    return Op(name, kernel, groups, doc, "6.9.2", identity, nan, combined)._replace(**rest)
+    return Op(name, kernel, groups, doc, "6.9.2", identity, nan, None)._replace(**rest)
 
 
 def _statistic(name: str, groups: Group, doc: str, state: Callable[[Op, Datatype, int], State], **rest: Any) -> Op:
@@ -136,7 +136,7 @@ copyreg.pickle(Op, _reduced)
 
 def user_op(name: str, kernel: Kernel, *, isolated: bool) -> Op:
     """Return the row of a user-defined op: any datatype of MPI, but for reductions only (MPI-4.1, 12.3.4)."""
-    row = Op(name, kernel, ~(TIMES | Group.VALUE), "", "6.9.5", None, None, combined, commute=False, uses=Use.REDUCE)
+    row = Op(name, kernel, ~(TIMES | Group.VALUE), "", "6.9.5", None, None, None, commute=False, uses=Use.REDUCE)
     return row._replace(user=True, isolated=isolated, rounds=row.groups, lower=kernels.as_it_is)
 
 

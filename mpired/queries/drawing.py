@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import MAXYEAR, MINYEAR
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -39,26 +39,28 @@ _DAY = 86_400_000_000  # microseconds; matplotlib counts days since 1970
 _HUGE, _CLOSE = 1e280, 1e-10  # bounds of the scales that matplotlib can have
 _EQUAL = 3.0  # the most that a map is longer in one direction and still has square elements
 
-Panel: TypeAlias = Callable[["Axes"], None]
-
 
 def png(files: Sequence[str], buffers: Sequence[tuple[Figures, Datatype, Plane | None]]) -> bytes:
     """Return the picture of a file, or of one minus another one, a row of panels for each buffer."""
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
         warnings.simplefilter("ignore")  # a name may have letters that the font lacks
-        rows = [list(_panels(*buffer)) for buffer in buffers]
-        columns = max(map(len, rows))
+        columns = min(_MOST_PARTS, max(len(figures.parts) for figures, _, _ in buffers))
         figure = Figure(
-            (_WIDTH * columns, _HEIGHT * len(rows)), _DPI, layout=ConstrainedLayoutEngine(w_pad=_PAD, h_pad=_PAD)
+            (_WIDTH * columns, _HEIGHT * len(buffers)), _DPI, layout=ConstrainedLayoutEngine(w_pad=_PAD, h_pad=_PAD)
         )
         FigureCanvasAgg(figure)
-        grid = figure.subplots(len(rows), columns, squeeze=False)
-        for axes, panels in zip(grid, rows, strict=True):
-            for axis, panel in zip(axes, panels, strict=False):
-                panel(axis)
-            for axis in axes[len(panels) :]:
-                axis.set_visible(False)
+        grid = figure.subplots(len(buffers), columns, squeeze=False)
+        for panels, (figures, datatype, plane) in zip(grid, buffers, strict=True):
+            for number, axes in enumerate(panels):
+                if number >= len(figures.parts):
+                    axes.set_visible(False)
+                    continue
+                label = _label(figures, datatype, number)
+                if plane is None:
+                    _draw_histogram(axes, figures.parts[number], label, figures.nulls)
+                else:
+                    _draw_map(axes, plane.parts[number], label, plane)
         title, short = (" minus ".join(each) for each in (files, map(os.path.basename, files)))
         figure.suptitle(_text(short if len(title) > _LONGEST else title), parse_math=False)
         file = io.BytesIO()
@@ -66,21 +68,16 @@ def png(files: Sequence[str], buffers: Sequence[tuple[Figures, Datatype, Plane |
     return file.getvalue()
 
 
-def _panels(figures: Figures, datatype: Datatype, plane: Plane | None) -> Iterator[Panel]:
-    """Yield the panels of a buffer; the label of their numbers has the name, the datatype and the unit."""
-    names = figures.name.split(",")
-    for number, part in enumerate(figures.parts[:_MOST_PARTS]):
-        if figures.name and len(names) == len(figures.parts):
-            name = names[number]
-        else:
-            component = part.name if len(figures.parts) > 1 else ""
-            name = ".".join(filter(None, (figures.name, component))) or part.name
-        unit = f" [{figures.unit}]" if figures.unit and not number else ""
-        label = _text(f"{name} ({datatype.numpy_name or datatype}){unit}")
-        if plane is None:
-            yield partial(_draw_histogram, part=part, nulls=figures.nulls, label=label)
-        else:
-            yield partial(_draw_map, numbers=plane.parts[number], plane=plane, label=label)
+def _label(figures: Figures, datatype: Datatype, number: int) -> str:
+    """Return the label of the numbers of a part: its name, the datatype and the unit."""
+    names, part = figures.name.split(","), figures.parts[number]
+    if figures.name and len(names) == len(figures.parts):
+        name = names[number]
+    else:
+        component = part.name if len(figures.parts) > 1 else ""
+        name = ".".join(filter(None, (figures.name, component))) or part.name
+    unit = f" [{figures.unit}]" if figures.unit and not number else ""
+    return _text(f"{name} ({datatype.numpy_name or datatype}){unit}")
 
 
 def _text(text: str) -> str:

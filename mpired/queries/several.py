@@ -26,7 +26,7 @@ _OF_BYTES = ("examples", "jobs", "max_memory", "max_open_files", "lock_timeout")
 def compare(a: _Word | Sequence[_Word], b: _Word | Sequence[_Word], options: Options, context: Context) -> Difference:
     """Compare two files, or all files of two directories or lists."""
     if isinstance(a, str | AtHand) and isinstance(b, str | AtHand):
-        if not (_is_directory(a) and _is_directory(b)):
+        if not all(isinstance(word, str) and os.path.isdir(word) and not is_one_rank(word) for word in (a, b)):
             return diff((a, b), options, context)
     elif isinstance(alone := a, str | AtHand) or isinstance(alone := b, str | AtHand):
         raise UsageError(_name(alone), "is a file, and the other is a list; give two lists or files")
@@ -54,11 +54,6 @@ def _name(word: _Word) -> str:
 def _title(key: str | int, *words: _Word) -> str:
     """Return the name of a file in its directory, or of one or two in lists."""
     return key if isinstance(key, str) else " and ".join(dict.fromkeys(map(_name, words)))
-
-
-def _is_directory(word: _Word) -> bool:
-    """Return whether a word is the path of a directory whose files are compared, and not one rank."""
-    return isinstance(word, str) and os.path.isdir(word) and not is_one_rank(word)
 
 
 def _within(folder: str) -> Iterator[tuple[str, str]]:

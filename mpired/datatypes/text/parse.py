@@ -86,23 +86,18 @@ def read(text: str, defined: Mapping[str, Read] | None) -> Read:
     return _named(text, defined) or _Parser(text, defined).whole()
 
 
-def _named(word: str, defined: Mapping[str, Read] | None) -> Read | None:
-    return _plain(word) or (None if defined is None else defined.get(word.strip()))
-
-
-def _plain(text: str) -> Read | None:
+def _named(text: str, defined: Mapping[str, Read] | None) -> Read | None:
     """Return the datatype that a name or a NumPy code means, and its byte order; None if it means none."""
     datatype = BY_NAME.get(canonical(text)) or BY_NUMPY_NAME.get(text.strip())
     if datatype is not None:
         _ = datatype.form
         return datatype, None
-    code = _NUMPY_CODE.fullmatch(text.strip())
-    if code is None:
-        return None
-    try:
-        return from_dtype(np.dtype(code[2])), _BYTE_ORDERS.get(code[1] or "")
-    except TypeError:  # NumPy has no such code, or mpired no such type
-        return None
+    if code := _NUMPY_CODE.fullmatch(text.strip()):
+        try:
+            return from_dtype(np.dtype(code[2])), _BYTE_ORDERS.get(code[1] or "")
+        except TypeError:  # NumPy has no such code, or mpired no such type
+            return None
+    return None if defined is None else defined.get(text.strip())
 
 
 def words(text: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -80,7 +80,10 @@ class InMemory:
         fields = tuple(map(_as_field, itertools.islice(found, _MAX_FIELDS + 1)))
         if len(fields) > _MAX_FIELDS:
             return ()
-        return tuple(_consecutive(fields)) if self.is_spread else fields
+        if not self.is_spread:
+            return fields
+        disps = itertools.accumulate((entry.form.itemsize for entry in fields), initial=0)
+        return tuple(entry._replace(disp=disp) for entry, disp in zip(fields, disps, strict=False))
 
     def _alike(self) -> Iterator[Entry]:
         """Yield entries of one type that follow one another as one; nothing if they are too many to be looked at."""
@@ -105,11 +108,3 @@ def _as_field(entry: Entry) -> Entry:
     if base.fields is None:
         return entry
     return entry._replace(form=np.dtype((base[0], (*shape, len(base.fields)))))
-
-
-def _consecutive(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Yield entries where they are when packed."""
-    disp = 0
-    for entry in entries:
-        yield entry._replace(disp=disp)
-        disp += entry.form.itemsize

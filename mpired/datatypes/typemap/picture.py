@@ -34,10 +34,16 @@ def draw(typemap: TypeMap) -> Picture | None:
     width = -(-(stop - start) // _COLUMNS)
     if not width:
         return None
-    numbered = width == 1 and typemap.entries <= _MAX_ENTRIES
-    cells = _entries(typemap, start, stop) if numbered else _shares(typemap, start, stop, width)
-    if cells is None:
-        return None
+    if width == 1 and typemap.entries <= _MAX_ENTRIES:
+        cells = [_NONE] * (stop - start)
+        for number, entry in enumerate(typemap.walk()):
+            at = entry.disp - start
+            cells[at : at + entry.form.itemsize] = _GLYPHS[number % len(_GLYPHS)] * entry.form.itemsize
+    else:
+        found = pieces(typemap, _MAX_PIECES)
+        if found is None:
+            return None
+        cells = _shares(*_merged(found), start, stop, width)
     text = "".join(cells)
     for bound in sorted({typemap.lb, typemap.ub}, reverse=True):
         at = -(-(bound - start) // width)
@@ -45,19 +51,8 @@ def draw(typemap: TypeMap) -> Picture | None:
     return Picture(text, start, stop, width)
 
 
-def _entries(typemap: TypeMap, start: int, stop: int) -> list[str]:
-    cells = [_NONE] * (stop - start)
-    for number, entry in enumerate(typemap.walk()):
-        at = entry.disp - start
-        cells[at : at + entry.form.itemsize] = _GLYPHS[number % len(_GLYPHS)] * entry.form.itemsize
-    return cells
-
-
-def _shares(typemap: TypeMap, start: int, stop: int, width: int) -> list[str] | None:
-    found = pieces(typemap, _MAX_PIECES)
-    if found is None:
-        return None
-    starts, ends = _merged(found)
+def _shares(starts: np.ndarray, ends: np.ndarray, start: int, stop: int, width: int) -> list[str]:
+    """Return for each `width` bytes whether all, some or none of them are in pieces."""
     cells = []
     for low in range(start, stop, width):
         high = min(low + width, stop)

@@ -58,16 +58,6 @@ class _Leaf(NamedTuple):
         """The bytes of all stretches."""
         return self.nbytes * math.prod(dim.number for dim in self.dims)
 
-    def split(self) -> tuple[_Leaf, _Copies]:
-        """Return one of the copies along the widest stride, and these."""
-        widest = max(self.dims, key=lambda dim: abs(dim.stride))
-        return self._replace(dims=tuple(dim for dim in self.dims if dim is not widest)), widest
-
-    def copied(self, copies: _Copies) -> Iterator[_Leaf]:
-        """Yield this leaf in each of some copies."""
-        for i in range(copies.number):
-            yield self._replace(disp=self.disp + i * copies.stride, at=self.at + i * copies.packed_stride)
-
 
 class FileWindow(NamedTuple):
     """Stretches of a file that are moved together, each of `nbytes`, gaps included."""
@@ -211,12 +201,13 @@ def _across(leaf: _Leaf) -> Iterator[FileWindow]:
     if part.nbytes <= BLOCK_BYTES or not leaf.dims:
         yield part.window()
         return
-    inner, widest = leaf.split()
+    widest = max(leaf.dims, key=lambda dim: abs(dim.stride))
+    inner = leaf._replace(dims=tuple(dim for dim in leaf.dims if dim is not widest))
     if (one := _LeafPart.of([inner])).nbytes <= BLOCK_BYTES:
         yield from _along(one, widest)
-    else:
-        for copy in inner.copied(widest):
-            yield from _across(copy)
+        return
+    for i in range(widest.number):
+        yield from _across(inner._replace(disp=leaf.disp + i * widest.stride, at=leaf.at + i * widest.packed_stride))
 
 
 def _neighbours(leaves: Iterable[_Leaf]) -> Iterator[list[_Leaf]]:

@@ -38,11 +38,6 @@ class Run(NamedTuple):
         last = self.disp + (self.copies - 1) * self.stride
         return (self.disp, last) if self.disp <= last else (last, self.disp)
 
-    @property
-    def is_stretch(self) -> bool:
-        """Whether it is several basic types without a gap."""
-        return self.of.basic is not None and self.copies > 1 and self.stride == self.of.size
-
     def parts(self) -> Iterator[Run]:
         """Yield what the run is made of: its copies or, if there is one, the runs in it."""
         if self.copies > 1:
@@ -214,14 +209,15 @@ def combined(runs: Sequence[Run], *, is_pair: bool = False) -> TypeMap:
     if marked:
         lb = min([run.reach[0] + run.of.lb for run in marked])
         ub = max([run.reach[1] + run.of.ub for run in marked])
+    # Copies of a basic type without a gap are one stretch.
+    stretches = [1 if run.of.basic and run.stride == run.of.size else run.copies * run.of.stretches for run in kept]
     return _checked(TypeMap(
         size=sum([run.copies * run.of.size for run in kept]),
         entries=sum([run.copies * run.of.entries for run in kept]),
         true_lb=true_lb, true_ub=true_ub, lb=lb, ub=ub, align=align,
         dense=_are_dense(kept, true_lb, true_ub),
         external=sum([run.copies * run.of.external for run in kept]),
-        stretches=sum([1 if run.is_stretch else run.copies * run.of.stretches for run in kept]),
-        marked=bool(marked), runs=kept, paired=is_pair,
+        stretches=sum(stretches), marked=bool(marked), runs=kept, paired=is_pair,
     ))  # fmt: skip
 
 
