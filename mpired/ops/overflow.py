@@ -41,6 +41,11 @@ class Overflow(NamedTuple):
         return cls(int(np.count_nonzero(overflowed)), 0, start + int(overflowed.argmax()), rank, op)
 
 
+def noting(note: Callable[[], None]) -> np.errstate:
+    """Return the context of steps: NaN and infinity have defined results; NumPy calls `note` on an overflow."""
+    return np.errstate(all="ignore", over="call", call=lambda _kind, _flag: note())
+
+
 def by_op(found: Iterable[Overflow]) -> tuple[Overflow, ...]:
     """Return the overflow of several parts of the work, of each op that has some."""
     parts: dict[int, list[Overflow]] = {}
@@ -64,6 +69,9 @@ class Steps:
         """Return the operand that holds the result, and which elements overflowed; None for none."""
         del reread
         return self.op.kernel(invec, inoutvec, self._datatype), None
+
+    def note(self) -> None:
+        """Take note of an overflow that the processor reports."""
 
 
 class _IntegerSteps(Steps):
@@ -110,16 +118,21 @@ class _IntegerSteps(Steps):
 class _FloatSteps(Steps):
     """Steps that find infinities, or NaNs of a complex product, that finite operands gave."""
 
+    _flagged = False
+
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, reread: Reread) -> tuple[np.ndarray, np.ndarray | None]:
         """Combine, and look at each element if the processor has noted an overflow."""
-        flags: list[str] = []
-        with np.errstate(over="call", call=lambda kind, _flag: flags.append(kind)):
-            result = self.op.kernel(invec, inoutvec, self._datatype)
-        if not flags:
+        self._flagged = False
+        result = self.op.kernel(invec, inoutvec, self._datatype)
+        if not self._flagged:
             return result, None
         infinite = self._finite(invec) & self._finite(reread()) & ~self._finite(result)
         infinite = infinite.any(axis=1)
         return result, infinite if infinite.any() else None
+
+    def note(self) -> None:
+        """Take note of an overflow: which elements it is of is looked for after the step."""
+        self._flagged = True
 
     def _finite(self, block: np.ndarray) -> np.ndarray:
         """Return which elements are finite, or which of their parts where the op does not mix these."""

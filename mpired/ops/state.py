@@ -59,6 +59,9 @@ class State:
         self.nranks = nranks
         self.nadded: int | np.ndarray = 0  # the ranks added; an array where some are left out
 
+    def note(self) -> None:
+        """Take note of an overflow that the processor reports while elements are added."""
+
     def begin(self, start: int, count: int) -> None:
         """Begin a block of `count` other elements, from the element `start` on."""
         raise NotImplementedError
@@ -104,6 +107,10 @@ class Combined(State):
         self.reads_only = op.keeps_upper
         self._steps: Steps = steps(op, datatype)
         self._blocks = [block_of(0, datatype.form)] * 2
+
+    def note(self) -> None:
+        """Take note of an overflow."""
+        self._steps.note()
 
     def begin(self, _start: int, count: int) -> None:
         """Begin a block of `count` other elements."""
@@ -158,6 +165,7 @@ class Planes(State):
         self._form_of_n = np.min_scalar_type(-nranks - 1)  # short: all are gone through for each rank
         self._elements = block_of(0, datatype.form)
         self.count = 0
+        self._flagged = False
         self._reported: np.ndarray | None = None
         self._nulls: np.ndarray | None = None
 
@@ -185,6 +193,10 @@ class Planes(State):
         results, lost = converted(numbers, self.op.result(self.datatype).form, copy=is_plane)
         return results, either(lost, wrapped)
 
+    def note(self) -> None:
+        """Take note of an overflow: which elements it is of is looked for after the step."""
+        self._flagged = self.op.rules.overflow != "wrap"
+
     def begin(self, _start: int, count: int) -> None:
         """Begin a block of `count` other elements."""
         if len(self._elements) < count:
@@ -206,18 +218,16 @@ class Planes(State):
         """Add the elements in the free block, except those that are left out."""
         elements, self._reread = self.free_block(), reread
         self.rank += 1
+        self._flagged = False
         if not_null is not None and self.op.rules.nulls == "propagate":
             self._nulls = ~not_null if self._nulls is None else self._nulls | ~not_null
         valid = valid_of(elements, not_null, self.datatype, self.op)
-        flags: list[str] = []  # of an overflow: which elements it is of is looked for after the step
-        with np.errstate(over="call", call=lambda kind, _flag: flags.append(kind)):
-            if valid is None:
-                self.nadded = self.nadded + 1
-                overflowed = self.step(elements)
-            else:
-                overflowed = self._step_where(valid, elements)
-        if flags and overflowed is None and self.op.rules.overflow != "wrap":
-            overflowed = self._infinite(reread)
+        if valid is None:
+            self.nadded = self.nadded + 1
+            overflowed = self.step(elements)
+        else:
+            overflowed = self._step_where(valid, elements)
+        overflowed = self._infinite(reread) if self._flagged and overflowed is None else overflowed
         if overflowed is not None and self._nulls is not None:  # a result that is null cannot overflow any more
             overflowed &= ~self._nulls
             return overflowed if overflowed.any() else None
@@ -276,6 +286,7 @@ class Planes(State):
 
     def result(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """Return the results, with a value in the place of absent ones, which are valid if nulls are an error."""
+        self._flagged = False
         results, overflowed = self.finished()
         results = self.op.lower(results, self.op.result(self.datatype))
         self._copy_nans_of_one(results)
@@ -382,6 +393,10 @@ class Chosen(Planes):
     def forms(self) -> list[np.dtype]:
         """Return the form that is computed in."""
         return [self.within.form]
+
+    def note(self) -> None:
+        """Take note of an overflow."""
+        self._steps.note()
 
     def begin(self, start: int, count: int) -> None:
         """Begin a block of `count` other elements."""
