@@ -101,13 +101,15 @@ def test_arrays_of_kept_columns(names, tmp_path):
     """Without an output they are beside what is combined, as NumPy has them."""
     paths = [tmp_path / name for name in names]
     nulls = pa.array([None if i % 3 else i for i in range(NROWS)], pa.int16())
+    large = pa.array([None if i % 5 else [2**60 + 1, None, i] for i in range(NROWS)])
     for rank, path in enumerate(paths):
-        write(path, table(rank).append_column("holes", nulls), 1234)
-    found = mpired.reduce(paths, "sum", columns="n", keep=["key", "when", "code", "holes", "price"])
-    assert list(found) == ["n", "key", "when", "price", "code", "holes"]
+        write(path, table(rank).append_column("holes", nulls).append_column("large", large), 1234)
+    found = mpired.reduce(paths, "sum", columns="n", keep=["key", "when", "code", "holes", "large", "price", "nested"])
+    assert list(found) == ["n", "key", "when", "price", "nested", "code", "holes", "large"]
     assert found["n"].tolist() == (np.arange(NROWS) * 3 + 3).tolist()
     made = table()
-    for name in ("key", "price", "code"):
+    assert found["large"].tolist() == large.to_pylist()  # integers beside nulls keep their bits
+    for name in ("key", "price", "code", "nested"):
         assert found[name].tolist() == made[name].to_pylist()
     assert found["when"].tolist() == made["when"].cast(pa.timestamp("us")).to_pylist()
     assert isinstance(found["holes"], np.ma.MaskedArray)
