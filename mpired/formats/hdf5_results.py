@@ -107,7 +107,7 @@ def _laid_out_as(like: h5py.Dataset, dtype: np.dtype) -> Any:
         return plist
     if like.chunks:
         plist.set_chunk(like.chunks)
-    elif old.get_layout() == h5d.COMPACT and like.size * dtype.itemsize <= _COMPACT_NBYTES:
+    elif old.get_layout() == h5d.COMPACT and (like.size or 0) * dtype.itemsize <= _COMPACT_NBYTES:
         plist.set_layout(h5d.COMPACT)
     plist.set_fill_time(old.get_fill_time())
     plist.set_alloc_time(old.get_alloc_time())
@@ -250,7 +250,8 @@ def _copied(found: Any, to: Any, link: bytes) -> Any:
         # The library copies the fill value of such as a place in the old file.
         old = h5py.Dataset(found)
         made = h5py.Dataset(h5d.create(to, link, tid.copy(), found.get_space(), _laid_out_as(old, old.dtype)))
-        for _, selection, _ in selections(old.shape or (), old.chunks or (), tid.get_size(), 0, DECODED_NBYTES // 2):
+        rows = selections(old.shape or (), old.chunks or (), tid.get_size(), 0, DECODED_NBYTES // 2)
+        for _, selection, _ in () if old.shape is None else rows:  # None if it has a null dataspace
             made[selection] = old[selection]
         return made.id
     plist = h5p.create(h5p.OBJECT_COPY)

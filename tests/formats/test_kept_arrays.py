@@ -57,7 +57,7 @@ def save_hdf5(path, rank):
         file.create_dataset("mixed", (2,), kind)[:] = np.array([(1, "one"), (2, "two")], kind)
         file.create_dataset("cubes", (2,), np.dtype(("i2", (3,))))
         file.create_dataset("packed", data=np.arange(100), chunks=(7,), compression="gzip")
-        file["nothing"] = h5py.Empty("f8")
+        file["nothing"], file["no words"] = h5py.Empty("f8"), h5py.Empty(h5py.string_dtype())
         odd = h5py.h5t.STD_I32LE.copy()
         odd.set_size(3)
         made = h5py.h5d.create(file.id, b"odd", odd, h5py.h5s.create_simple((3,)))
@@ -129,7 +129,7 @@ def saved(folder, form):
         save(path, rank)
     old = load(ranks[0])
     combined = next(name for name in old if name.rpartition("/")[2] == "w")  # and not "raw"
-    return ranks, old, combined, [name for name in old if name not in {combined, "nothing"}]
+    return ranks, old, combined, [name for name in old if name not in {combined, "nothing", "no words"}]
 
 
 @pytest.mark.parametrize("form", FORMS)
