@@ -19,6 +19,7 @@ import numpy as np
 from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
 
 from mpired.datatypes import agrees, as_numbers
+from mpired.errors import DatatypeError
 from mpired.files import calls, copying
 from mpired.formats import conventions, hierarchy
 from mpired.formats.array import Array
@@ -79,6 +80,9 @@ class _Result(NamedTuple):
         own, left_out = conventions.of_result(attributes, form, elements, is_same=is_same, nullable=buffer.nullable)
         kept = {key: value for key, value in attributes.items() if key not in left_out}
         missing = conventions.missing({**kept, **own}, elements)
+        # Truth values with a third value would be read as true.
+        if buffer.nullable and (buffer.datatype.is_bool or (old is None and conventions.fill(own, elements) is None)):
+            raise DatatypeError(buffer.datatype.label, "has no value for missing elements in hdf5; use `to='parquet'`")
         plist = h5p.create(h5p.DATASET_CREATE) if like is None else _laid_out_as(like, dtype)
         if like is not None and is_own:
             _set_fill(plist, like, None if is_same else elements.newbyteorder("="))
