@@ -118,7 +118,7 @@ def carrying(layout: Any, carried: Sequence[Array], count: int, left_out: tuple[
 
 
 def reads_back(array: Array, marked: Missing | None) -> bool:
-    """Return whether valid elements have no value that is `marked` as missing, and strings are text without NUL."""
+    """Return whether valid elements are apart from those that are `marked` as missing, and strings text without NUL."""
     form = array.datatype.form
     if marked is None and not form.hasobject:
         return True
