@@ -243,7 +243,7 @@ class TableHeader:
             column = given.cast(given.type.value_type) if pa.types.is_dictionary(given.type) else given
             kind = column.type
             if not is_plain(kind):
-                found[name] = column.to_numpy()
+                found[name] = objects_of(column.combine_chunks())[0]  # `to_numpy` rounds integers beside nulls
                 continue
             values, valid = nullable_values(column.combine_chunks())
             values = np.array(values, np.bool_ if pa.types.is_boolean(kind) else None)  # a copy: callers may change it

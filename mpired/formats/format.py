@@ -16,9 +16,11 @@ from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageErro
 from mpired.files import calls
 from mpired.formats.array import Array
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout, carrying, in_two, paired
+from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout, carrying, in_two, paired, reads_back
+from mpired.formats.missing import Missing
 from mpired.formats.rank import Cells, Kept, Model, RankFile
 from mpired.sources.source import Source
+from mpired.values import listed
 
 _FEW = 8
 Encoder: TypeAlias = Callable[[Sequence[Array], int], None]
@@ -147,16 +149,23 @@ class Format(NamedTuple):
             if array.datatype.group is Group.VALUE and not (is_text or (self.has_strings and is_string)):
                 return False
             with contextlib.suppress(DatatypeError):
-                self.prepare(Model(self.name, (array.result,), context=model.context))
-                return True
+                alone = array.result._replace(nullable=array.nullable)
+                layout = self.prepare(Model(self.name, (alone,), context=model.context))
+                marked = next(iter(getattr(layout, "missing", ())), None)
+                if array.nullable and self.has_arrays:
+                    marked = marked or Missing(nan=True)  # as NaN in Zarr, which needs no attribute
+                return is_text or reads_back(array, marked)
             return False
 
         self._check_arrays(model)
-        carried = [each for each in (each._replace(nullable=each.nulls != 0) for each in arrays) if holds(each)]
+        arrays = [each._replace(nullable=each.nulls != 0) for each in arrays]
+        carried = [each for each in arrays if holds(each)]
         names = {each.name for each in carried}
         if not carried:
-            reason = f"carries {kept.kind} into results that can hold them, and this one is {self.name}; leave it out"
-            raise UsageError("`keep`", reason)
+            lacking = listed([each.name for each in arrays if each.nullable])
+            why = f", which cannot mark missing elements of '{lacking}'" if lacking else ""
+            reason = f"carries {kept.kind} into results that can hold them, and this one is {self.name}{why}"
+            raise UsageError("`keep`", f"{reason}; leave it out")
         if twice := next((name for each in model.buffers for name in each.columns if name in names), None):
             raise UsageError("`keep`", f"names {twice!r}, and results have another of that name; leave it out")
         others = () if is_text else (each.result._replace(nullable=each.nullable) for each in carried)

@@ -19,6 +19,7 @@ import numpy as np
 from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
 
 from mpired.datatypes import agrees, as_numbers
+from mpired.errors import DatatypeError
 from mpired.files import calls, copying
 from mpired.formats import conventions, hierarchy
 from mpired.formats.array import Array
@@ -79,6 +80,9 @@ class _Result(NamedTuple):
         own, left_out = conventions.of_result(attributes, form, elements, is_same=is_same, nullable=buffer.nullable)
         kept = {key: value for key, value in attributes.items() if key not in left_out}
         missing = conventions.missing({**kept, **own}, elements)
+        # Truth values with a third value would be read as true.
+        if buffer.nullable and (buffer.datatype.is_bool or (old is None and conventions.fill(own, elements) is None)):
+            raise DatatypeError(buffer.datatype.label, "has no value for missing elements in hdf5; use `to='parquet'`")
         plist = h5p.create(h5p.DATASET_CREATE) if like is None else _laid_out_as(like, dtype)
         if like is not None and is_own:
             _set_fill(plist, like, None if is_same else elements.newbyteorder("="))
@@ -107,7 +111,7 @@ def _laid_out_as(like: h5py.Dataset, dtype: np.dtype) -> Any:
         return plist
     if like.chunks:
         plist.set_chunk(like.chunks)
-    elif old.get_layout() == h5d.COMPACT and like.size * dtype.itemsize <= _COMPACT_NBYTES:
+    elif old.get_layout() == h5d.COMPACT and (like.size or 0) * dtype.itemsize <= _COMPACT_NBYTES:
         plist.set_layout(h5d.COMPACT)
     plist.set_fill_time(old.get_fill_time())
     plist.set_alloc_time(old.get_alloc_time())
@@ -250,7 +254,8 @@ def _copied(found: Any, to: Any, link: bytes) -> Any:
         # The library copies the fill value of such as a place in the old file.
         old = h5py.Dataset(found)
         made = h5py.Dataset(h5d.create(to, link, tid.copy(), found.get_space(), _laid_out_as(old, old.dtype)))
-        for _, selection, _ in selections(old.shape or (), old.chunks or (), tid.get_size(), 0, DECODED_NBYTES // 2):
+        rows = selections(old.shape or (), old.chunks or (), tid.get_size(), 0, DECODED_NBYTES // 2)
+        for _, selection, _ in () if old.shape is None else rows:  # None if it has a null dataspace
             made[selection] = old[selection]
         return made.id
     plist = h5p.create(h5p.OBJECT_COPY)

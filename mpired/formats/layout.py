@@ -112,6 +112,26 @@ def carrying(layout: Any, carried: Sequence[Array], count: int, left_out: tuple[
     return MarkingLayout(encode, missing, left_out)
 
 
+def reads_back(array: Array, marked: Missing | None) -> bool:
+    """Return whether valid elements are apart from those that are `marked` as missing, and strings text without NUL."""
+    form = array.datatype.form
+    if marked is None and not form.hasobject:
+        return True
+    with closing(Decoder()) as decoder:
+        parts = blocks(decoder.decoding(array), max(1, _BLOCK_NBYTES // form.itemsize))
+        if form.hasobject:
+            return all(_is_text(value) for block, _ in parts for value in block)
+        return marked is None or not any(marked.hidden(block, valid) for block, valid in parts)
+
+
+def _is_text(value: str | bytes) -> bool:
+    try:
+        octets = value.encode() if isinstance(value, str) else value.decode().encode()
+    except UnicodeError:
+        return False
+    return b"\0" not in octets
+
+
 def _copied(array: Array, scratch: Scratch) -> Array:
     """Return the elements that a library decodes in a scratch file, and behind them which are valid."""
     form = array.datatype.form

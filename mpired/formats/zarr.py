@@ -340,7 +340,9 @@ def _create(documents: _Buffers, buffer: Array, store: Store | None) -> tuple[st
             old, is_same = None, False
         elif is_same:
             stored, is_same = old.dtype, old.path == path
-    if not is_same and dtype.kind not in "biufc":
+    if buffer.nullable and dtype.kind == "b":
+        raise DatatypeError(buffer.datatype.label, "has no value for missing elements in zarr; use `to='parquet'`")
+    if not is_same and (dtype.kind not in "biufc" or dtype.char in "gG"):
         raise DatatypeError(buffer.datatype.label, "has no form in zarr; use `to='npy'` or `to='npz'`")
     values = conventions.viewed(_as_numbers(attributes, fill, version), stored)[0]
     default = conventions.default_fill(dtype) if buffer.nullable and dtype.kind in "iu" else None

@@ -77,7 +77,11 @@ def test_refusals(tmp_path):
         (f"{reduce} --keep x --columns x -o out.parquet", 2, "'x', which is named already"),
         (f"{reduce} --keep key,key -o out.parquet", 2, "'key', which is named already"),
         (f"{reduce} --columns n --keep key -o out.npy", 2, carries),
-        (f"{reduce} --columns n --keep key --to npz", 2, carries),
+        (
+            f"{reduce} --columns n --keep key --to npz",
+            2,
+            f"{carries}, and this one is npz, which cannot mark missing elements of 'key'; leave",
+        ),
         (f"{reduce} --columns n --keep key --in-place", 2, "--in-place / --keep"),
         ("reduce --op sum --keep key a.npy -o out.parquet", 2, "--keep / a.npy is npy"),
         ("reduce-scatter-block --keep key --op sum a.npy", 2, "--keep"),
@@ -91,13 +95,15 @@ def test_arrays_of_kept_columns(tmp_path):
     """Without an output they are beside what is combined, as NumPy has them."""
     paths = [tmp_path / f"r{rank}.parquet" for rank in range(3)]
     nulls = pa.array([None if i % 3 else i for i in range(NROWS)], pa.int16())
+    large = pa.array([None if i % 5 else [2**60 + 1, None, i] for i in range(NROWS)])
     for rank, path in enumerate(paths):
-        write(path, table(rank).append_column("holes", nulls), 1234)
-    found = mpired.reduce(paths, "sum", columns="n", keep=["key", "when", "code", "holes", "price"])
-    assert list(found) == ["n", "key", "when", "price", "code", "holes"]
+        write(path, table(rank).append_column("holes", nulls).append_column("large", large), 1234)
+    found = mpired.reduce(paths, "sum", columns="n", keep=["key", "when", "code", "holes", "large", "price", "nested"])
+    assert list(found) == ["n", "key", "when", "price", "nested", "code", "holes", "large"]
     assert found["n"].tolist() == (np.arange(NROWS) * 3 + 3).tolist()
     made = table()
-    for name in ("key", "price", "code"):
+    assert found["large"].tolist() == large.to_pylist()  # integers beside nulls keep their bits
+    for name in ("key", "price", "code", "nested"):
         assert found[name].tolist() == made[name].to_pylist()
     assert found["when"].tolist() == made["when"].cast(pa.timestamp("us")).to_pylist()
     assert isinstance(found["holes"], np.ma.MaskedArray)

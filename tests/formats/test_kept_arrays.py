@@ -57,7 +57,7 @@ def save_hdf5(path, rank):
         file.create_dataset("mixed", (2,), kind)[:] = np.array([(1, "one"), (2, "two")], kind)
         file.create_dataset("cubes", (2,), np.dtype(("i2", (3,))))
         file.create_dataset("packed", data=np.arange(100), chunks=(7,), compression="gzip")
-        file["nothing"] = h5py.Empty("f8")
+        file["nothing"], file["no words"] = h5py.Empty("f8"), h5py.Empty(h5py.string_dtype())
         odd = h5py.h5t.STD_I32LE.copy()
         odd.set_size(3)
         made = h5py.h5d.create(file.id, b"odd", odd, h5py.h5s.create_simple((3,)))
@@ -129,7 +129,7 @@ def saved(folder, form):
         save(path, rank)
     old = load(ranks[0])
     combined = next(name for name in old if name.rpartition("/")[2] == "w")  # and not "raw"
-    return ranks, old, combined, [name for name in old if name not in {combined, "nothing"}]
+    return ranks, old, combined, [name for name in old if name not in {combined, "nothing", "no words"}]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -190,7 +190,8 @@ def test_what_differs_or_has_no_place_is_refused(tmp_path):
         with h5py.File(tmp_path / f"r{rank}.h5", "w") as file:
             file["w"] = weights(rank)
             file.create_dataset("links", (1,), h5py.ref_dtype)[0] = file["w"].ref
-    np.savez(tmp_path / "t.npz", w=weights(0), text=WORDS["names"], w_index=np.arange(3))
+    long = np.arange(3, dtype="g")
+    np.savez(tmp_path / "t.npz", w=weights(0), text=WORDS["names"], w_index=np.arange(3), long=long)
     words = "reduce --op mean --columns w --keep step"
     differs = "'step' differs from that of rank 0 / and results carry it / --no-check-coordinates / --columns"
     rows = [
@@ -201,6 +202,8 @@ def test_what_differs_or_has_no_place_is_refused(tmp_path):
         ("reduce --op mean --columns w --keep links r0.h5 r1.h5 -o out.h5", 3, "does not carry in this format"),
         (f"{words} r0.npz r0.npz -o out.npy", 2, "--keep: carries arrays into results that can hold them"),
         ("reduce --op mean --columns w --keep text t.npz -o out.nc", 2, "--keep: carries arrays into results"),
+        ("reduce --op mean --columns w --keep long t.npz -o out.zarr.zip", 2, "--keep: carries arrays into results"),
+        ("reduce --op sum --columns long t.npz -o out.zarr.zip", 3, "MPI_LONG_DOUBLE / has no form in zarr"),
         ("reduce --op maxloc --index rank --columns w --keep w_index t.npz -o out.h5", 2, "--keep: names 'w_index'"),
     ]
     check_refusals(tmp_path, rows)
@@ -254,20 +257,30 @@ def test_packed_and_missing_values_in_another_format(form, tmp_path):
 def test_columns_of_tables_in_files_of_arrays(tmp_path):
     plain = {"n": pa.array([1, 2, 3], "i2"), "gaps": pa.array([1.5, None, 2.5]), "ok": pa.array([True, False, True])}
     others = {"key": pa.array(["a", "b", "c"]), "when": pa.array([1, 2, 3], pa.timestamp("s")), "tags": [[1], [], None]}
-    pq.write_table(pa.table({"x": np.arange(3.0), **plain, **others}), tmp_path / "r.parquet")
+    # Truth values with nulls, a fill value that is an element, and bytes that are no text of HDF5.
+    never = {"maybe": pa.array([True, None, False]), "edge": pa.array([-127, None, 127], pa.int8()),
+             "nul": [b"a\0b", b"", b""], "octets": [b"\xff", b"", b""],
+             "pairs": [{"a": 1, "b": 2}, None, None]}  # fmt: skip
+    some = {"nan": pa.array([np.nan, None, 1.0]), "half": pa.array([np.float16(1), None, None])}
+    pq.write_table(pa.table({"x": np.arange(3.0), **plain, **others, **never, **some}), tmp_path / "r.parquet")
     left_out = {".npz": {"gaps", "key", "tags"}, ".nc": {"key", "when", "ok", "tags"}, ".h5": {"when", "tags"},
                 ".zarr.zip": {"key", "when", "tags"}, ".safetensors": {"gaps", "key", "when", "tags"}}  # fmt: skip
     made = {name: each.to_pylist() for name, each in plain.items()} | {"key": [b"a", b"b", b"c"]}
     made["when"] = np.array([1, 2, 3], "M8[s]").tolist()
+    made |= {name: each.to_pylist() for name, each in some.items()}
     for _, load, _, to in FORMS.values():
         out = tmp_path / f"out{to}"
         done = mpired.reduce([tmp_path / "r.parquet"], "sum", columns="x", keep="*", output=out)
-        assert {*done.left_out} == left_out[to], to
+        left_out[to] |= {".h5": {"half"}, ".nc": {"half"}, ".zarr.zip": {"nan"}}.get(to, some.keys())
+        assert {*done.left_out} == left_out[to] | never.keys(), to
         found = load(out)
         assert found.keys() == {"x", *made, "tags"} - left_out[to]
         for name in found.keys() - {"x"}:
             values = [each for each in found[name].tolist() if each == each and each != 9.969209968386869e36]  # noqa: PLR0124
-            assert values == [each for each in made[name] if each is not None], name
+            assert values == [each for each in made[name] if each is not None and each == each], name  # noqa: PLR0124
+    for to in (".h5", ".zarr.zip"):
+        words = f"reduce --op land --columns maybe --nulls ignore r.parquet -f -o out{to}"
+        check_refusals(tmp_path, [(words, 3, "has no value for missing elements in / use --to parquet")])
 
 
 def test_arrays_of_one_length_in_texts(tmp_path):
