@@ -12,7 +12,7 @@ from mpired.datatypes.pairs import VALID
 from mpired.errors import InputWarning
 from mpired.formats import conventions
 from mpired.formats.arrays import ArrayHeader, KeptArrays
-from mpired.formats.rank import Cells
+from mpired.formats.rank import Cells, RankFile
 from mpired.ops import Op
 from mpired.ops.statistics import First, Last
 
@@ -56,15 +56,13 @@ class ResultName(NamedTuple):
     field: str  # the field of the results of the op, or the counts of valid elements; "" for whole elements
 
 
-def cells(like: object, ranks: Sequence[RankTime], results: Sequence[ResultName], nranks: int) -> Cells:
-    """Return the cells of a result of `nranks` ranks with these times, which is modelled on the file of `like`."""
-    if not isinstance(like, KeptArrays):
-        return Cells()
-    combined = {array.name: array for array in like.combined}
+def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultName], nranks: int) -> Cells:
+    """Return the cells of a result of `nranks` ranks with these times, which is modelled on a file."""
+    combined, like = {array.name: array for array in file.headers}, file.kept
     results = [each for each in results if each.own_name in combined]
     units = {each.name: _of_units(combined[each.own_name].attributes, each, nranks) for each in results}
     attributes = {name: changes for name, changes in units.items() if changes}
-    if len({header.digest for header, _ in ranks}) < 2:  # noqa: PLR2004 - they differ
+    if not isinstance(like, KeptArrays) or len({header.digest for header, _ in ranks}) < 2:  # noqa: PLR2004 - they differ
         return Cells({}, attributes)
     first = ranks[0][0]
     own = next((each for each in like.carried if each.name == first.name), first)

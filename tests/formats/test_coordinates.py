@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -148,10 +149,12 @@ def test_units_of_results(tmp_path):
     """A count has no units, and a variance the square of those of its elements (CF, 3.1 and appendix E)."""
     units = {"var": "K2", "std": "K", "count": "1", "prod": "K3", "mean": "K"}
     with together(tmp_path) as case:
-        for suffix, write in WRITERS.items():
-            with case(suffix) as folder:
+        for suffix, has_coordinates in itertools.product(WRITERS, (True, False)):
+            with case(suffix, has_coordinates) as folder:
+                write = WRITERS[suffix]
                 for number in range(3):
                     data = month(0, method="area: mean")
+                    data = data if has_coordinates else data["tas"].drop_vars(["lat", "time"]).to_dataset()
                     data["tas"].attrs["standard_name"] = "air_temperature"
                     write(data, folder / f"{number}.{suffix}")
                 end = ".zip" * (suffix == "zarr")
