@@ -114,7 +114,7 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
         words = request.words[i]
         named = tuple(Recipient("ab"[i], share, receivers[share.rank], words[share.rank]) for share in shares)
         senders = senders[: max(1, last + 1)]
-        times = cells.times([each.kept for each in senders], request.ops) if senders[0].kept is not None else ()
+        times = cells.times([each.kept for each in senders]) if senders[0].kept is not None else ()
         yield GroupPlan(len(receivers), senders, named, times)
 
 

@@ -143,6 +143,13 @@ def test_ops_without_a_method_of_cells(tmp_path):
         assert ("'time' has the times of one rank, and 'tas' is of all ranks" in warned) == (
             op in {"prod", "quantile:0.5"}
         ), op
+    words = ("reduce", "--op", "last,max,first", "--ignore-coordinates", "time", "-o")
+    assert "'time' is not the time of 'tas_last'," in run(*words, "a.nc", *MONTHS, cwd=tmp_path).err
+    assert run(*words, "{op}.nc", *MONTHS, cwd=tmp_path).err.count("warning") == 0
+    succeeded(run("reduce", "-q", "--root", "2", *words[1:], "2{op}.nc", *MONTHS, cwd=tmp_path))
+    found = {name: read(tmp_path / f"{name}.nc", decode_times=False)["time"].item() for name in ("a", "first", "last")}
+    assert found == {"a": expected(range(3))[0], "first": 15.5, "last": 74.5}
+    assert read(tmp_path / "2first.nc", decode_times=False)["time"].item() == 15.5 - DAYS[2]
 
 
 def test_units_of_results(tmp_path):
