@@ -313,7 +313,7 @@ def inspect(
     else:
         buffers = [_buffer(source, inputs, header, library, arrays) for header in headers]
     ignored = picked(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_coordinates else names
-    same = KeptArrays(source, tuple(carried), library, kept, {*ignored} - {*kept}, inputs.coordinate_rtol)
+    same = KeptArrays(source, tuple(carried), library, kept, {*ignored}, inputs.coordinate_rtol)
     dims = {each.name: each.dims for each in arrays if any(each.dims)}
     same_if_any = same if carried else None
     return RankFile(source, buffers, others, tuple(by_name), kept=same_if_any, dims=dims, headers=headers)

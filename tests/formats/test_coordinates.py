@@ -79,6 +79,9 @@ def test_the_mean_of_months_in_each_format(tmp_path):
                     assert data["time_bnds"].values.tolist() == [bounds]
                     assert data["tas"].attrs["cell_methods"] == "area: mean time: mean"
                     assert "cell_methods" not in data["height"].attrs
+                    succeeded(run("reduce", "-q", *words, "--keep", "time,time_bnds", "-o", "k.npz", cwd=folder))
+                    with np.load(folder / "k.npz") as kept:
+                        assert (kept["time"].tolist(), kept["time_bnds"].tolist()) == ([mean], [bounds])
                     np.testing.assert_array_equal(data["tas"], [[2, 5]])
 
 
