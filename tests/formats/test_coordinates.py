@@ -187,9 +187,11 @@ def test_powers_of_units():
     for unit, squared in {
         "K": "K2", "m s-1": "m2 s-2", "1": "1", "": "", "m2": "m4", "degC": "degC2", "m/s": "(m/s)2", "%": "(%)2",
         "kg m**-2": "(kg m**-2)2", "days since 2000-01-01": "days2", "s-1": "s-2",
+        "m²": "(m²)2", "W m⁻²": "(W m⁻²)2", "no units": "no units", "Unitless": "Unitless", "-": "-",
     }.items():  # fmt: skip
         assert powered(unit, 2) == squared
     assert [powered("m s-1", power) for power in (0, 1, 3)] == ["1", "m s-1", "m3 s-3"]
+    assert [powered(unit, 0) for unit in ("", "no units", "m²")] == ["1"] * 3
     assert powered("m/s", 1) == "m/s"
 
 
