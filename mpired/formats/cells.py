@@ -60,7 +60,7 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultNam
     """Return the cells of a result of `nranks` ranks with these times, which is modelled on a file."""
     combined, like = {array.name: array for array in file.headers}, file.kept
     results = [each for each in results if each.own_name in combined]
-    units = {each.name: _of_units(combined[each.own_name].attributes, each, nranks) for each in results}
+    units = {each.name: _of_units(combined[each.own_name], each, nranks) for each in results}
     attributes = {name: changes for name, changes in units.items() if changes}
     if not isinstance(like, KeptArrays) or len({header.digest for header, _ in ranks}) < 2:  # noqa: PLR2004 - they differ
         return Cells({}, attributes)
@@ -114,12 +114,15 @@ def _doubts(time: str, result: ResultName, *, is_changed: bool) -> list[str]:
     return [] if is_changed else [f"{what}; `cell_methods` do not say so, because CF has no method for {result.op}"]
 
 
-def _of_units(old: Mapping[str, str], result: ResultName, nranks: int) -> dict[str, str]:
+def _of_units(array: ArrayHeader, result: ResultName, nranks: int) -> dict[str, str]:
     """Return the attributes that a result has in the place of those of its model, because its units are others."""
-    power = 0 if result.field == VALID else result.op.power
-    if power == 1 or result.field not in {"", VALID} or "units" not in old:
+    power, old = 0 if result.field == VALID else result.op.power, array.attributes
+    if power == 1 or result.field not in {"", VALID}:
         return {}
-    new = {"units": conventions.powered(old["units"], nranks if power is None else power)}
+    new = dict.fromkeys(conventions.LIMITS if array.missing is not None else (), "")
+    if "units" not in old:
+        return new
+    new["units"] = conventions.powered(old["units"], nranks if power is None else power)
     if power == 0:  # of a number of ranks these are not true
         counted = {"standard_name": "number_of_observations", conventions.METHODS: ""}
         new |= {name: text for name, text in counted.items() if name in old}

@@ -20,7 +20,8 @@ Attribute: TypeAlias = np.ndarray | str  # the value of an attribute: numbers in
 Attributes: TypeAlias = Mapping[str, Attribute]
 
 FILL, MISSING, RANGE, LEAST, GREATEST = "_FillValue", "missing_value", "valid_range", "valid_min", "valid_max"
-OF_THE_TYPE = (FILL, MISSING, RANGE, LEAST, GREATEST)  # the attributes whose values are of the type of the array
+LIMITS = (RANGE, LEAST, GREATEST)
+OF_THE_TYPE = (FILL, MISSING, *LIMITS)  # the attributes whose values are of the type of the array
 SCALE, OFFSET, UNSIGNED = "scale_factor", "add_offset", "_Unsigned"
 _SIGNS = {("i", "true"): "u", ("u", "false"): "i"}
 # Attributes that name variables, of CF (appendix A) and UGRID. A word with a colon is the role of the name after it, or

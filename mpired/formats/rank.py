@@ -49,6 +49,11 @@ class Cells(NamedTuple):
     values: Mapping[str, np.ndarray] = {}  # of carried arrays
     attributes: Mapping[str, Mapping[str, str]] = {}  # those of combined arrays that are new; "" for those that go
 
+    def staying(self, name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the attributes of the model of an array without those that go."""
+        changes = self.attributes.get(name, {})
+        return {key: value for key, value in attributes.items() if changes.get(key) != ""}
+
 
 class Model(NamedTuple):
     """The model of a result; `RankFile.model` returns that of a rank's file."""

@@ -165,7 +165,7 @@ def test_units_of_results(tmp_path):
                 for number in range(3):
                     data = month(0, method="area: mean")
                     data = data if has_coordinates else data["tas"].drop_vars(["lat", "time"]).to_dataset()
-                    data["tas"].attrs["standard_name"] = "air_temperature"
+                    data["tas"].attrs |= {"standard_name": "air_temperature", "valid_range": np.array([0, 9], "f4")}
                     write(data, folder / f"{number}.{suffix}")
                 end = ".zip" * (suffix == "zarr")
                 names, out = [f"{number}.{suffix}" for number in range(3)], f"out.{suffix}{end}"
@@ -176,7 +176,8 @@ def test_units_of_results(tmp_path):
                 data = read(folder / out)
                 assert {op: data[f"tas_{op}"].attrs["units"] for op in units} == units
                 assert data["tas_count"].attrs["standard_name"] == "number_of_observations"
-                assert "cell_methods" not in data["tas_count"].attrs
+                assert not {"cell_methods", "valid_range"} & data["tas_count"].attrs.keys()
+                assert "valid_range" in data["tas_mean"].attrs
                 assert data["tas_var"].attrs["standard_name"] == "air_temperature"
                 assert data["tas_var"].attrs["cell_methods"] == "area: mean"
                 alone, counts = (read(folder / f"{name}.{suffix}{end}")["tas"] for name in "vn")
