@@ -114,7 +114,7 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
         words = request.words[i]
         named = tuple(Recipient("ab"[i], share, receivers[share.rank], words[share.rank]) for share in shares)
         senders = senders[: max(1, last + 1)]
-        times = cells.times([each.kept for each in senders], request.ops) if senders[0].kept is not None else ()
+        times = cells.times([each.kept for each in senders]) if senders[0].kept is not None else ()
         yield GroupPlan(len(receivers), senders, named, times)
 
 
@@ -309,8 +309,8 @@ def model_of(group_plan: GroupPlan, receiver: Recipient, request: Request) -> Mo
     # Of arrays the file tells the dimensions and more, which stay.
     keeps = described or format_named(model.format).has_arrays
     model = model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
-    if file.kept is not None:
+    if file.headers:  # of a format with attributes
         names = [cells.ResultName(each.name, stored_array(each.rank).name, each.op, each.field) for each in results]
         times = group_plan.times[: share.last + 1] if request.collective.whole else ()
-        model = model._replace(cells=cells.cells(file.kept, times, names, share.last + 1))
+        model = model._replace(cells=cells.cells(file, times, names, share.last + 1))
     return model

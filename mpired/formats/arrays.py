@@ -313,9 +313,10 @@ def inspect(
     else:
         buffers = [_buffer(source, inputs, header, library, arrays) for header in headers]
     ignored = picked(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_coordinates else names
-    same = KeptArrays(source, tuple(carried), library, kept, headers, {*ignored} - {*kept}, inputs.coordinate_rtol)
+    same = KeptArrays(source, tuple(carried), library, kept, {*ignored}, inputs.coordinate_rtol)
     dims = {each.name: each.dims for each in arrays if any(each.dims)}
-    return RankFile(source, buffers, others, tuple(by_name), kept=same if carried else None, dims=dims)
+    same_if_any = same if carried else None
+    return RankFile(source, buffers, others, tuple(by_name), kept=same_if_any, dims=dims, headers=headers)
 
 
 def _is_taken(array: ArrayHeader, inputs: InputOptions) -> bool:
@@ -425,7 +426,6 @@ class KeptArrays(NamedTuple):
     library: Library  # what reads them
     # the names of those that the user asked for; others are left out where the result has no place for them
     chosen: Collection[str] = ()
-    combined: Sequence[ArrayHeader] = ()  # the arrays of the file that are combined
     ignored: Collection[str] = ()  # the names of those that may differ, and so may their bounds
     rtol: float | None = None  # the relative tolerance in which numbers are the same; None if they have to be equal
     kind: str = "arrays"

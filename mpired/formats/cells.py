@@ -12,7 +12,7 @@ from mpired.datatypes.pairs import VALID
 from mpired.errors import InputWarning
 from mpired.formats import conventions
 from mpired.formats.arrays import ArrayHeader, KeptArrays
-from mpired.formats.rank import Cells
+from mpired.formats.rank import Cells, RankFile
 from mpired.ops import Op
 from mpired.ops.statistics import First, Last
 
@@ -25,10 +25,10 @@ RankTime: TypeAlias = tuple[ArrayHeader, tuple[np.ndarray, ...]]
 """The coordinate of time of a rank: its header, its values, and then those of its bounds if it has some."""
 
 
-def times(kept: Sequence[object], ops: Sequence[Op]) -> tuple[RankTime, ...]:
+def times(kept: Sequence[object]) -> tuple[RankTime, ...]:
     """Return the time of each rank; () unless they differ, the user ignores that, and the time of rank 0 is wrong."""
     ranks = [each for each in kept if isinstance(each, KeptArrays)]
-    if not ranks or not ranks[0].ignored or len(ranks) < len(kept) or all(op.state is First for op in ops):
+    if not ranks or not ranks[0].ignored or len(ranks) < len(kept):
         return ()
     name = next((each.name for each in ranks[0].carried if each.name in ranks[0].ignored and _is_time(each)), "")
     headers = [next((array for array in each.carried if array.name == name), None) for each in ranks]
@@ -56,55 +56,73 @@ class ResultName(NamedTuple):
     field: str  # the field of the results of the op, or the counts of valid elements; "" for whole elements
 
 
-def cells(like: object, ranks: Sequence[RankTime], results: Sequence[ResultName], nranks: int) -> Cells:
-    """Return the cells of a result of `nranks` ranks with these times, which is modelled on the file of `like`."""
-    if not isinstance(like, KeptArrays):
-        return Cells()
-    combined = {array.name: array for array in like.combined}
+def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultName], nranks: int) -> Cells:
+    """Return the cells of a result of `nranks` ranks with these times, which is modelled on a file."""
+    combined, like = {array.name: array for array in file.headers}, file.kept
     results = [each for each in results if each.own_name in combined]
-    units = {each.name: _of_units(combined[each.own_name].attributes, each, nranks) for each in results}
+    units = {each.name: _of_units(combined[each.own_name], each, nranks) for each in results}
     attributes = {name: changes for name, changes in units.items() if changes}
-    if len({header.digest for header, _ in ranks}) < 2:  # noqa: PLR2004 - they differ
+    if not isinstance(like, KeptArrays) or len({header.digest for header, _ in ranks}) < 2:  # noqa: PLR2004 - they differ
         return Cells({}, attributes)
     first = ranks[0][0]
     own = next((each for each in like.carried if each.name == first.name), first)
+    ranks = _with_times_of(results, ranks)
+    if {header.digest for header, _ in ranks} == {own.digest}:
+        return Cells({}, attributes)
     moved = [_moved(each, own.attributes) for each in ranks]
     if len({tuple(each.shape for each in values) for values in moved}) > 1 or not moved[0]:
         what = f"{own.name!r} has lengths, units or calendars in the ranks of which no mean can be made"
         cautions.tell(InputWarning(f"{what}; the result has the times of its model, and no method in `cell_methods`"))
         return Cells({}, attributes)
-    if results and all(each.op.state is Last and each.field != VALID for each in results):
-        moved = moved[-1:]
     all_times, *all_bounds = (np.stack(each) for each in zip(*moved, strict=True))
     values = {own.name: all_times.mean(axis=0)} if own.count == 1 or len(moved) == 1 else {}
     for bounds in all_bounds:
         values[like.bounds_of(own)] = np.stack([bounds[..., 0].min(axis=0), bounds[..., -1].max(axis=0)], axis=-1)
     last = own.name.rpartition("/")[2]
     places = {name: [*array.dims, *array.attributes.get("coordinates", "").split()] for name, array in combined.items()}
-    lacking: list[ResultName] = []
+    doubts: list[str] = []
     for each in (each for each in results if last in places[each.own_name]):
         if each.op.method and not each.field:
             before = combined[each.own_name].attributes.get(conventions.METHODS, "")
             method = f"{last}: {each.op.method}"
             after = before if before.endswith(method) else f"{before} {method}".lstrip()
             attributes[each.name] = {**units[each.name], conventions.METHODS: after}
-        elif not values and each.op.state is not First and each.field != VALID:
-            lacking.append(each)
-    if lacking:
-        what = f"{own.name!r} has the times of one rank, and {lacking[0].name!r} is of all ranks"
-        reason = f"`cell_methods` do not say so, because CF has no method for {lacking[0].op}"
-        cautions.tell(InputWarning(f"{what}; {reason}"))
+        elif each.field != VALID and len(ranks) > 1:
+            doubts += _doubts(own.name, each, is_changed=bool(values))
+    if doubts:
+        cautions.tell(InputWarning(doubts[0]))
     form: np.dtype = np.dtype("f8") if own.dtype is None else own.dtype
     rounded = {name: (np.rint(each) if form.kind in "iu" else each).astype(form) for name, each in values.items()}
     return Cells(rounded, attributes)
 
 
-def _of_units(old: Mapping[str, str], result: ResultName, nranks: int) -> dict[str, str]:
+def _with_times_of(results: Sequence[ResultName], ranks: Sequence[RankTime]) -> Sequence[RankTime]:
+    """Return the ranks whose times results in one file have: one for only `first` or only `last`, all for others."""
+    states = {None if each.field == VALID else each.op.state for each in results}
+    if states == {First}:
+        return ranks[:1]
+    return ranks[-1:] if states == {Last} else ranks
+
+
+def _doubts(time: str, result: ResultName, *, is_changed: bool) -> list[str]:
+    """Return why the times of a file are not those of a result without a method; [] if they are."""
+    if result.op.state in {First, Last}:
+        what = f"{time!r} is not the time of {result.name!r}, which is of one rank"
+        way_out = "put {op} into the name of `output`, for a file of each op"
+        return [f"{what}; {way_out}"] if is_changed or result.op.state is Last else []
+    what = f"{time!r} has the times of one rank, and {result.name!r} is of all ranks"
+    return [] if is_changed else [f"{what}; `cell_methods` do not say so, because CF has no method for {result.op}"]
+
+
+def _of_units(array: ArrayHeader, result: ResultName, nranks: int) -> dict[str, str]:
     """Return the attributes that a result has in the place of those of its model, because its units are others."""
-    power = 0 if result.field == VALID else result.op.power
-    if power == 1 or result.field not in {"", VALID} or "units" not in old:
+    power, old = 0 if result.field == VALID else result.op.power, array.attributes
+    if power == 1 or result.field not in {"", VALID}:
         return {}
-    new = {"units": conventions.powered(old["units"], nranks if power is None else power)}
+    new = dict.fromkeys(conventions.LIMITS if array.missing is not None else (), "")
+    if "units" not in old:
+        return new
+    new["units"] = conventions.powered(old["units"], nranks if power is None else power)
     if power == 0:  # of a number of ranks these are not true
         counted = {"standard_name": "number_of_observations", conventions.METHODS: ""}
         new |= {name: text for name, text in counted.items() if name in old}

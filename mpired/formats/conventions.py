@@ -20,7 +20,8 @@ Attribute: TypeAlias = np.ndarray | str  # the value of an attribute: numbers in
 Attributes: TypeAlias = Mapping[str, Attribute]
 
 FILL, MISSING, RANGE, LEAST, GREATEST = "_FillValue", "missing_value", "valid_range", "valid_min", "valid_max"
-OF_THE_TYPE = (FILL, MISSING, RANGE, LEAST, GREATEST)  # the attributes whose values are of the type of the array
+LIMITS = (RANGE, LEAST, GREATEST)
+OF_THE_TYPE = (FILL, MISSING, *LIMITS)  # the attributes whose values are of the type of the array
 SCALE, OFFSET, UNSIGNED = "scale_factor", "add_offset", "_Unsigned"
 _SIGNS = {("i", "true"): "u", ("u", "false"): "i"}
 # Attributes that name variables, of CF (appendix A) and UGRID. A word with a colon is the role of the name after it, or
@@ -60,7 +61,8 @@ MEANING = (*OF_THE_TYPE, SCALE, OFFSET, *_NAMING, *_MARKS, *_TELLING, "calendar"
 """All attributes that mean something here."""
 # Strings that describe a coordinate, or name those of an array.
 _DESCRIBING = ("units", "calendar", "standard_name", "axis", "bounds", "climatology", "coordinates", METHODS)
-_FACTOR = re.compile(r"([^\W\d]+)(-?\d+)?")  # of a unit: a name and its power
+_FACTOR = re.compile(r"([^\W\d¹²³⁰⁴-⁹]+)(-?\d+)?")  # of a unit: a name and its power
+_NO_UNITS = ("", "1", "-", "none", "no unit", "no units", "unitless", "dimensionless")
 # netCDF's own, of elements that were never written.
 _FILLS = {
     "i1": -127, "i2": -32767, "i4": -2147483647, "i8": -9223372036854775806, "u1": 255, "u2": 65535, "u4": 4294967295,
@@ -252,8 +254,8 @@ def of_result(
 def powered(unit: str, power: int) -> str:
     """Return a power of a unit, as UDUNITS writes it: `m s-1` is squared as `m2 s-2`."""
     unit = unit.strip().partition(" since ")[0]
-    if power == 0 or unit in {"", "1"}:
-        return unit and "1"
+    if power == 0 or unit.lower() in _NO_UNITS:
+        return unit if power else "1"
     factors = [_FACTOR.fullmatch(word) for word in unit.split()]
     if not all(factors):
         return unit if power == 1 else f"({unit}){power}"

@@ -17,6 +17,7 @@ from mpired.files import calls
 from mpired.formats.array import Array
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout, carrying, in_two, paired, reads_back
+from mpired.formats.memory import MemorySource
 from mpired.formats.missing import Missing
 from mpired.formats.rank import Cells, Kept, Model, RankFile
 from mpired.sources.source import Source
@@ -138,6 +139,10 @@ class Format(NamedTuple):
         # Columns have the elements in the order of the results, in which arrays that a library decodes are not read.
         fortran_order = first.fortran_order and not self.has_arrays
         arrays = kept.buffers(fortran_order=fortran_order) if self.keeps and (self.has_columns or is_text) else []
+        for number, each in enumerate(arrays):
+            if (values := model.cells.values.get(each.name)) is not None:  # times of all ranks
+                source, stored = MemorySource(each.source.name, values.tobytes()), values.dtype
+                arrays[number] = each._replace(source=source, offset=0, stored=stored, reader=None, isolated=False)
 
         def holds(array: Array) -> bool:
             is_turned = array.fortran_order != first.fortran_order and sum(dim > 1 for dim in array.dimensions) > 1

@@ -58,7 +58,7 @@ class _Result(NamedTuple):
     left_out: Collection[str]  # the attributes that it has not as its model has them; () if nothing changes
 
     @classmethod
-    def of(cls, buffer: Array, old: h5py.File | None) -> _Result:
+    def of(cls, buffer: Array, old: h5py.File | None, cells: Cells) -> _Result:
         """Return that of a buffer."""
         name, shape, like = buffer.name or "value", buffer.dimensions, None
         is_own = buffer.origin == buffer.own_name
@@ -77,6 +77,7 @@ class _Result(NamedTuple):
             is_same = agrees(buffer.datatype, form) and hierarchy.is_plain(like)
             tid = like.id.get_type().copy() if is_same else tid
         elements = as_numbers(form if is_same else tid.dtype)
+        attributes = cells.staying(name, attributes)
         own, left_out = conventions.of_result(attributes, form, elements, is_same=is_same, nullable=buffer.nullable)
         kept = {key: value for key, value in attributes.items() if key not in left_out}
         missing = conventions.missing({**kept, **own}, elements)
@@ -267,7 +268,7 @@ def _copied(found: Any, to: Any, link: bytes) -> Any:
 def _old(model: Model, stack: ExitStack) -> tuple[h5py.File | None, list[_Result]]:
     """Open the file that results are modelled on, if there is one; return the results, too."""
     old = None if model.source is None else stack.enter_context(closing(HdfFile(model.source))).file
-    return old, [_Result.of(buffer, old) for buffer in model.buffers]
+    return old, [_Result.of(buffer, old, model.cells) for buffer in model.buffers]
 
 
 def forms(model: Model) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None, ...]]:

@@ -49,6 +49,11 @@ class Cells(NamedTuple):
     values: Mapping[str, np.ndarray] = {}  # of carried arrays
     attributes: Mapping[str, Mapping[str, str]] = {}  # those of combined arrays that are new; "" for those that go
 
+    def staying(self, name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the attributes of the model of an array without those that go."""
+        changes = self.attributes.get(name, {})
+        return {key: value for key, value in attributes.items() if changes.get(key) != ""}
+
 
 class Model(NamedTuple):
     """The model of a result; `RankFile.model` returns that of a rank's file."""
@@ -86,6 +91,7 @@ class RankFile(NamedTuple):
     obstacle: str = ""  # why a file that is only looked at has no buffers
     kept: Kept | None = None
     dims: Mapping[str, tuple[str, ...]] = {}  # of arrays whose dimensions have names
+    headers: Sequence[Any] = ()  # an `arrays.ArrayHeader` for each array that is combined, in formats with attributes
     noun: str = "array"  # the format's word for one
     shards: Sequence[Source] = ()  # the files with its elements, if the source is only their index
 

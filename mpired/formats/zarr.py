@@ -308,7 +308,7 @@ def _planned(buffers: Sequence[Array], source: Source | None, kept: Sequence[str
         if old is not None:
             copied = [path for path in old.paths if path in kept or not old.document(path)[1]]
             documents |= {key: old.buffers[key] for path in copied for key in old.keys_of(path)}
-        new = dict(_create(documents, buffer, old) for buffer in buffers)
+        new = dict(_create(documents, buffer, old, cells) for buffer in buffers)
         for path, values in cells.values.items():
             documents.array(path)[...] = values
         for path, changes in cells.attributes.items():
@@ -323,7 +323,7 @@ def _planned(buffers: Sequence[Array], source: Source | None, kept: Sequence[str
         return _ZarrPlan({key: documents[key].to_bytes() for key in keys}, new, source, same)
 
 
-def _create(documents: _Buffers, buffer: Array, store: Store | None) -> tuple[str, Missing | None]:
+def _create(documents: _Buffers, buffer: Array, store: Store | None, cells: Cells) -> tuple[str, Missing | None]:
     """Make the document of the array of a result; return its path, and which of its values mean missing elements."""
     dtype, shape = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form, buffer.dimensions
     path, origin = (buffer.name or "value").lstrip(_ROOT), buffer.origin.lstrip(_ROOT)
@@ -344,7 +344,7 @@ def _create(documents: _Buffers, buffer: Array, store: Store | None) -> tuple[st
         raise DatatypeError(buffer.datatype.label, "has no value for missing elements in zarr; use `to='parquet'`")
     if not is_same and (dtype.kind not in "biufc" or dtype.char in "gG"):
         raise DatatypeError(buffer.datatype.label, "has no form in zarr; use `to='npy'` or `to='npz'`")
-    values = conventions.viewed(_as_numbers(attributes, fill, version), stored)[0]
+    values = cells.staying(buffer.name, conventions.viewed(_as_numbers(attributes, fill, version), stored)[0])
     default = conventions.default_fill(dtype) if buffer.nullable and dtype.kind in "iu" else None
     if default is not None and not conventions.marks(values):
         values, is_same = {**values, conventions.FILL: default.reshape(1)}, False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,9 @@ def test_the_mean_of_months_in_each_format(tmp_path):
                     assert data["time_bnds"].values.tolist() == [bounds]
                     assert data["tas"].attrs["cell_methods"] == "area: mean time: mean"
                     assert "cell_methods" not in data["height"].attrs
+                    succeeded(run("reduce", "-q", *words, "--keep", "time,time_bnds", "-o", "k.npz", cwd=folder))
+                    with np.load(folder / "k.npz") as kept:
+                        assert (kept["time"].tolist(), kept["time_bnds"].tolist()) == ([mean], [bounds])
                     np.testing.assert_array_equal(data["tas"], [[2, 5]])
 
 
@@ -142,17 +146,26 @@ def test_ops_without_a_method_of_cells(tmp_path):
         assert ("'time' has the times of one rank, and 'tas' is of all ranks" in warned) == (
             op in {"prod", "quantile:0.5"}
         ), op
+    words = ("reduce", "--op", "last,max,first", "--ignore-coordinates", "time", "-o")
+    assert "'time' is not the time of 'tas_last'," in run(*words, "a.nc", *MONTHS, cwd=tmp_path).err
+    assert run(*words, "{op}.nc", *MONTHS, cwd=tmp_path).err.count("warning") == 0
+    succeeded(run("reduce", "-q", "--root", "2", *words[1:], "2{op}.nc", *MONTHS, cwd=tmp_path))
+    found = {name: read(tmp_path / f"{name}.nc", decode_times=False)["time"].item() for name in ("a", "first", "last")}
+    assert found == {"a": expected(range(3))[0], "first": 15.5, "last": 74.5}
+    assert read(tmp_path / "2first.nc", decode_times=False)["time"].item() == 15.5 - DAYS[2]
 
 
 def test_units_of_results(tmp_path):
     """A count has no units, and a variance the square of those of its elements (CF, 3.1 and appendix E)."""
     units = {"var": "K2", "std": "K", "count": "1", "prod": "K3", "mean": "K"}
     with together(tmp_path) as case:
-        for suffix, write in WRITERS.items():
-            with case(suffix) as folder:
+        for suffix, has_coordinates in itertools.product(WRITERS, (True, False)):
+            with case(suffix, has_coordinates) as folder:
+                write = WRITERS[suffix]
                 for number in range(3):
                     data = month(0, method="area: mean")
-                    data["tas"].attrs["standard_name"] = "air_temperature"
+                    data = data if has_coordinates else data["tas"].drop_vars(["lat", "time"]).to_dataset()
+                    data["tas"].attrs |= {"standard_name": "air_temperature", "valid_range": np.array([0, 9], "f4")}
                     write(data, folder / f"{number}.{suffix}")
                 end = ".zip" * (suffix == "zarr")
                 names, out = [f"{number}.{suffix}" for number in range(3)], f"out.{suffix}{end}"
@@ -163,7 +176,8 @@ def test_units_of_results(tmp_path):
                 data = read(folder / out)
                 assert {op: data[f"tas_{op}"].attrs["units"] for op in units} == units
                 assert data["tas_count"].attrs["standard_name"] == "number_of_observations"
-                assert "cell_methods" not in data["tas_count"].attrs
+                assert not {"cell_methods", "valid_range"} & data["tas_count"].attrs.keys()
+                assert "valid_range" in data["tas_mean"].attrs
                 assert data["tas_var"].attrs["standard_name"] == "air_temperature"
                 assert data["tas_var"].attrs["cell_methods"] == "area: mean"
                 alone, counts = (read(folder / f"{name}.{suffix}{end}")["tas"] for name in "vn")
@@ -174,9 +188,11 @@ def test_powers_of_units():
     for unit, squared in {
         "K": "K2", "m s-1": "m2 s-2", "1": "1", "": "", "m2": "m4", "degC": "degC2", "m/s": "(m/s)2", "%": "(%)2",
         "kg m**-2": "(kg m**-2)2", "days since 2000-01-01": "days2", "s-1": "s-2",
+        "m²": "(m²)2", "W m⁻²": "(W m⁻²)2", "no units": "no units", "Unitless": "Unitless", "-": "-",
     }.items():  # fmt: skip
         assert powered(unit, 2) == squared
     assert [powered("m s-1", power) for power in (0, 1, 3)] == ["1", "m s-1", "m3 s-3"]
+    assert [powered(unit, 0) for unit in ("", "no units", "m²")] == ["1"] * 3
     assert powered("m/s", 1) == "m/s"
 
 
