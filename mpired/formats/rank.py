@@ -140,17 +140,18 @@ class RankFile(NamedTuple):
         alike: dict[str, list[SkippedArray]] = {}
         for other in self.others:
             alike.setdefault(other.reason.replace(repr(other.name), "", 1), []).append(other)
-        for first, *same in alike.values():
-            ways = [max((each.way_out for each in (first, *same)), key=len)]
-            if self.names:
-                groups = [(each.name, each.datatype.group) for each in self.buffers]
-                groups += [(each.name, each.group) for each in self.others if each.group is not None and not each.nulls]
-                ways.append(choice(groups, taken))
+        ways: list[str] = []  # out of all these reasons, which the last one has
+        if self.names:
+            groups = [(each.name, each.datatype.group) for each in self.buffers]
+            groups += [(each.name, each.group) for each in self.others if each.group is not None and not each.nulls]
+            ways.append(choice(groups, taken))
             names = [each.name for each in self.others]
-            if keeps and ways[-1] and len(set(names)) == len(names) and all(each.keeps for each in self.others):
+            if keeps and ways[0] and len(set(names)) == len(names) and all(each.keeps for each in self.others):
                 ways.append(f"carry what all ranks have in common with `keep='{listed(names)}'`")
-            reason = f"{first.reason}{also([each.name for each in same])}{ways_out(*ways)}"
-            errors.append(DatatypeError(self.source.name, reason))
+        for number, (first, *same) in enumerate(alike.values(), 1):
+            own = max((each.way_out for each in (first, *same)), key=len)
+            ends = ways_out(own, *(ways if number == len(alike) else ()))
+            errors.append(DatatypeError(self.source.name, f"{first.reason}{also([each.name for each in same])}{ends}"))
         if not self.buffers and not self.others:
             errors.append(BufferFileError(self.source.name, "holds no array or column"))
         return errors
