@@ -184,7 +184,7 @@ def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> Inp
 
 
 def _takers(chosen: Sequence[ops.Op], within: str | None) -> list[ops.Op]:
-    """Return the ops that say what ranks of several datatypes become: the others take the elements as these do."""
+    """Return the ops that choose one datatype for ranks of several: the others take the elements as these do."""
     takers = [op for op in chosen if "accumulate_in" in op.takes]
     if takers or any(op.user for op in chosen):
         return takers
