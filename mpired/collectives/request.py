@@ -188,12 +188,11 @@ def _takers(chosen: Sequence[ops.Op], within: str | None) -> list[ops.Op]:
     takers = [op for op in chosen if "accumulate_in" in op.takes]
     if takers or any(op.user for op in chosen):
         return takers
-    # None computes in a wider datatype. Wider elements change no value, so that they become what a maximum compares.
-    maximum = ops.get("max")
-    groups = maximum.groups
+    # None computes in a wider datatype. Wider elements change no value, so that another op can choose.
+    groups = ~Group(0)
     for op in chosen:
         groups &= VALUES if op.groups == Group.PAIR else op.groups
-    return [ops.with_policies(maximum._replace(groups=groups), {"accumulate_in": within})]
+    return [ops.with_policies(ops.get("max")._replace(groups=groups), {"accumulate_in": within})]
 
 
 def _widened(groups: _Groups, chosen: Sequence[ops.Op], within: str) -> _Groups:

@@ -106,6 +106,7 @@ def test_a_list_with_ops_that_compute_in_no_wider_datatype():
         assert results[op].dtype == expected.dtype
         alone = mpired.reduce(ranks, op, accumulate_in="double", **({"index": "rank"} if op == "maxloc" else {}))
         np.testing.assert_array_equal(alone, results[op])
+    assert mpired.reduce([np.array([True])] * 2, "first", accumulate_in="int64_t").dtype == bool
     for each in (words, "maxloc"):
         with pytest.raises(DatatypeError, match="accumulate_in='double'"):
             mpired.reduce(ranks, each, index="rank")
