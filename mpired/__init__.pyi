@@ -749,6 +749,9 @@ class _ReduceLocalOptions(TypedDict, total=False):
     count: int | None
     byte_order: str | None
     datarep: str | None
+    check_coordinates: bool | None
+    ignore_coordinates: str | Sequence[str]
+    coordinate_rtol: float | None
     lock_timeout: float | None
     jobs: int
     max_memory: int | None

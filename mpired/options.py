@@ -256,7 +256,8 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "check_coordinates": Option(FLAG, "Require coordinates, and other arrays that results carry, to be identical "
             "in all ranks; default yes.", flags="--check-coordinates/--no-check-coordinates"),
         "ignore_coordinates": Option(NAMES, "Coordinates that may differ: names, or patterns such as 'time*'. Results "
-            "have those of the first rank, and say in cell_methods that they are of several times.", ()),
+            "have those of the first rank, or of the file that they replace, and say in cell_methods that they are of "
+            "several times.", ()),
         "coordinate_rtol": Option(AMOUNT, "Coordinates are equal if abs(a - b) <= X * abs(b), with b from the first "
             "rank."),
         "columns@one": Option(NAMES, "The column or array, in a file with several.", (),
@@ -389,7 +390,7 @@ REPORT: Group = (*SUMMARY, "dry_run", "verbose")
 
 # The options of the calls
 
-LOCAL: Group = (*USER_OP, *VALUES, *INPUTS, "lock_timeout", *EFFORT)
+LOCAL: Group = (*USER_OP, *VALUES, *INPUTS, *COORDINATES, "lock_timeout", *EFFORT)
 COMBINE: Group = (*USER_OP, *VALUES, *RANKING, *INPUTS, *INDICES, *RESULTS, *FORMS, *EFFORT, *ENGINE, "spread")
 REDUCE: Group = (*COMBINE, "keep", "root", "in_place@root", "group_b")
 SCATTER_BLOCK: Group = (*COMBINE, "in_place", "group_b")

@@ -104,7 +104,7 @@ def in_flags(text: str) -> str:
     own = None if running is None else {flag for each in running.command.params for flag in each.opts}
     before = ""
     for mark, clause in zip(others[::2], others[1::2], strict=True):
-        before = before or mark
+        before = mark if mark == "; " else before or mark  # a clause begins where an alternative is left out
         named = {FLAGS[name] for name, _ in _KEYWORD.findall(clause) if name in FLAGS}
         if own is None or named <= own:  # the command has each option that is named
             text += f"{before}{clause}"

@@ -103,12 +103,12 @@ def read_request(
     if is_open or not all(group.alike for group in opened):
         # A result may grow with streams until they end: one, whose elements do not depend on its length.
         is_one = collective.to_root and len(forms) == len(chosen) == 1 and options["split"] is options["index"] is None
-        is_plain = chosen[0].rules.nulls == "error" and chosen[0].rules.accumulate_in is None
+        is_plain = chosen[0].rules.nulls == "error" and options["accumulate_in"] is None
         grows = is_one and is_plain and not any(form is not None and (form.has_arrays or form.place) for form in forms)
         warn_of_units(groups)
         groups = in_one_order(_counted(groups, inputs, may_stay_open=is_open and grows), options["root"])
     if options["accumulate_in"] is not None:
-        groups = _widened(groups, chosen)
+        groups = _widened(groups, chosen, options["accumulate_in"])
     words = [group.words for group in opened]
     if options["index"] is not None:
         from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
@@ -171,7 +171,7 @@ def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> Inp
         nullable=chosen[0].rules.nulls != "error",
         named=any(op.user for op in chosen),
         taken=taken,
-        op=next((op for op in chosen if "accumulate_in" in op.takes), None),
+        op=next(iter(_takers(chosen, options["accumulate_in"])), None),
         keep=tuple(options["keep"]),
         # A result in place, or with a part of a rank's file, is made in another order. And a rank that is left out must
         # be known before its elements are combined.
@@ -183,10 +183,22 @@ def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> Inp
     return inputs
 
 
-def _widened(groups: _Groups, chosen: Sequence[ops.Op]) -> _Groups:
+def _takers(chosen: Sequence[ops.Op], within: str | None) -> list[ops.Op]:
+    """Return the ops that choose one datatype for ranks of several: the others take the elements as these do."""
+    takers = [op for op in chosen if "accumulate_in" in op.takes]
+    if takers or any(op.user for op in chosen):
+        return takers
+    # None computes in a wider datatype. Wider elements change no value, so that another op can choose.
+    groups = ~Group(0)
+    for op in chosen:
+        groups &= VALUES if op.groups == Group.PAIR else op.groups
+    return [ops.with_policies(ops.get("max")._replace(groups=groups), {"accumulate_in": within})]
+
+
+def _widened(groups: _Groups, chosen: Sequence[ops.Op], within: str) -> _Groups:
     """Return ranks of several datatypes with their elements in the widest of these, or in that of `accumulate_in`."""
     wide: list[Datatype] = []
-    takers = [op for op in chosen if "accumulate_in" in op.takes]  # the others take the elements as these have them
+    takers = _takers(chosen, within)
     for ranks in zip(*(file.buffers for files in groups for file in files), strict=True):
         types = [each.datatype for each in ranks]
         (first, widest), *others = ((op, ops.widest(op, types) or types[0]) for op in takers)
@@ -214,6 +226,8 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...
     chosen: list[ops.Op] = []
     for unruled, own in zip(found, takes, strict=True):
         mine = {**options, **{name: OPTIONS[name].default for name in set().union(*takes) - own}}
+        if not (unruled.user or "accumulate_in" in unruled.takes):  # it takes the elements in their widest datatype
+            mine["accumulate_in"] = None
         op = ops.with_policies(unruled, mine)
         if op.user and op.isolated:
             from mpired.engines import userops  # noqa: PLC0415 - only for them

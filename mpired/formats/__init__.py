@@ -5,7 +5,7 @@ from mpired.formats.format import Encoder, Format, Layout
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout
 from mpired.formats.memory import AtHand
-from mpired.formats.rank import Model, RankFile, SkippedArray
+from mpired.formats.rank import Model, RankFile, SkippedArray, check_declared
 from mpired.formats.recognise import (
     ARRAY,
     FORMATS,
@@ -25,6 +25,6 @@ from mpired.sources.source import Source
 __all__ = [
     "ARRAY", "FORMATS", "LINES", "RAW", "Array", "ArrayLayout", "AtHand", "Encoder", "FlatLayout", "Format",
     "InputOptions", "Layout", "MarkingLayout", "Model", "RankFile", "SkippedArray", "Source", "arrays_in_place",
-    "format_named", "format_names", "format_to_create", "look", "open_rank", "output_format",
+    "check_declared", "format_named", "format_names", "format_to_create", "look", "open_rank", "output_format",
     "recognise",
 ]  # fmt: skip

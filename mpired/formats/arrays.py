@@ -468,7 +468,7 @@ class KeptArrays(NamedTuple):
                 reasons[array.name] = f"{array.name!r} differs from that of {like} ({self.source.name!r})"
         if reasons:
             (_, reason), *more = reasons.items()
-            ways = f"take that of the first rank with `ignore_coordinates='{listed(reasons)}'`, or of all with"
+            ways = f"let it differ with `ignore_coordinates='{listed(reasons)}'`, or all with"
             ways = f"{ways} `check_coordinates=False`, allow for rounding with `coordinate_rtol`, or combine it"
             reason = f"{reason}{also([name for name, _ in more])}, and results carry it"
             raise BufferFileError(other.source.name, f"{reason}; {ways} by naming it in `columns`")

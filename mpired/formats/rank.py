@@ -146,17 +146,18 @@ class RankFile(NamedTuple):
         alike: dict[str, list[SkippedArray]] = {}
         for other in self.others:
             alike.setdefault(other.reason.replace(repr(other.name), "", 1), []).append(other)
-        for first, *same in alike.values():
-            ways = [max((each.way_out for each in (first, *same)), key=len)]
-            if self.names:
-                groups = [(each.name, each.datatype.group) for each in self.buffers]
-                groups += [(each.name, each.group) for each in self.others if each.group is not None and not each.nulls]
-                ways.append(choice(groups, taken))
+        ways: list[str] = []  # out of all these reasons, which the last one has
+        if self.names:
+            groups = [(each.name, each.datatype.group) for each in self.buffers]
+            groups += [(each.name, each.group) for each in self.others if each.group is not None and not each.nulls]
+            ways.append(choice(groups, taken))
             names = [each.name for each in self.others]
-            if keeps and ways[-1] and len(set(names)) == len(names) and all(each.keeps for each in self.others):
+            if keeps and ways[0] and len(set(names)) == len(names) and all(each.keeps for each in self.others):
                 ways.append(f"carry what all ranks have in common with `keep='{listed(names)}'`")
-            reason = f"{first.reason}{also([each.name for each in same])}{ways_out(*ways)}"
-            errors.append(DatatypeError(self.source.name, reason))
+        for number, (first, *same) in enumerate(alike.values(), 1):
+            own = max((each.way_out for each in (first, *same)), key=len)
+            ends = ways_out(own, *(ways if number == len(alike) else ()))
+            errors.append(DatatypeError(self.source.name, f"{first.reason}{also([each.name for each in same])}{ends}"))
         if not self.buffers and not self.others:
             errors.append(BufferFileError(self.source.name, "holds no array or column"))
         return errors
@@ -203,22 +204,25 @@ def dtype_text(dtype: np.dtype, byte_order: str | None = None) -> str:
 
 
 def declared(source: Source, inputs: InputOptions, dtype: np.dtype, what: str) -> Datatype:
-    """Return the datatype of elements of a dtype, which messages call `what`: the declared one, or their own.
-
-    Raises `DatatypeError` if they are not of the declared one, or not in the byte order of its type.
-    """
+    """Return the datatype of elements of a dtype, which messages call `what`: the declared one, or their own."""
     if inputs.datatype is None:
         try:
             datatype = from_dtype(dtype)
         except DatatypeError:
             raise DatatypeError(source.name, f"{what} elements of {dtype_text(dtype)}{NO_DATATYPE}") from None
         return with_fields(datatype, dtype.names) if inputs.named else datatype
-    if not agrees(inputs.datatype, dtype):
-        raise inputs.refused(source, inputs.datatype, f"{what} {element_text(dtype)}")
+    check_declared(source, inputs, inputs.datatype, dtype, what)
+    return inputs.datatype
+
+
+# Part of the interface of formats in packages.
+def check_declared(source: Source, inputs: InputOptions, datatype: Datatype, dtype: np.dtype, what: str) -> None:
+    """Raise `DatatypeError` if elements of a dtype are not of the datatype, or not in the byte order of its type."""
+    if not agrees(datatype, dtype):
+        raise inputs.refused(source, datatype, f"{what} {element_text(dtype)}")
     if inputs.type_order and dtype.newbyteorder(ORDERS[inputs.type_order]) != dtype:
         what = f"{what} {element_text(dtype)} as {dtype_text(dtype)}"
         raise DatatypeError(source.name, f"{what}, which is not {inputs.type_order}-endian")
-    return inputs.datatype
 
 
 def turned(dims: Sequence[str], others: Sequence[str]) -> str | None:

@@ -232,9 +232,13 @@ def _show(path: str, options: Options, tell: Tell, context: Context) -> tuple[Sh
         raise UsageError("`slice`", "is of arrays of one shape, and these have several; choose some with `columns`")
     selections = {shape: Selection.of("..." if text is None else text, shape) for shape in shapes}
     if png is not None and (text is not None or files[1:]) and not all(each.is_plane for each in selections.values()):
+        if text is None:
+            has_planes = len(shapes) == 1 and sum(length > 1 for length in shapes[0]) > 1  # more than a line
+            way_out = "choose a plane with `slice`" if has_planes else "`mpired diff` compares all"
+            raise UsageError("`diff`", f"draws planes, which have two axes of 2 or more elements; {way_out}")
         reason = "a picture shows a plane, which has two axes of 2 or more elements, or the histogram of a whole file"
         out = "`diff`" if files[1:] else "`slice`"
-        raise UsageError(f"`slice={text or '...'!r}`", f"{reason}; choose a plane, or leave {out} out")
+        raise UsageError(f"`slice={text!r}`", f"{reason}; choose a plane, or leave {out} out")
     return _shown(files, selections, options, tell, context)
 
 

@@ -104,8 +104,12 @@ def test_a_list_with_ops_that_compute_in_no_wider_datatype():
     for op, expected in (("mean", wide.sum(0) / 2), ("first", wide[0]), ("count", np.full(len(single), 2))):
         np.testing.assert_array_equal(results[op], expected)
         assert results[op].dtype == expected.dtype
-    with pytest.raises(DatatypeError, match="accumulate_in='double'"):
-        mpired.reduce(ranks, words, index="rank")
+        alone = mpired.reduce(ranks, op, accumulate_in="double", **({"index": "rank"} if op == "maxloc" else {}))
+        np.testing.assert_array_equal(alone, results[op])
+    assert mpired.reduce([np.array([True])] * 2, "first", accumulate_in="int64_t").dtype == bool
+    for each in (words, "maxloc"):
+        with pytest.raises(DatatypeError, match="accumulate_in='double'"):
+            mpired.reduce(ranks, each, index="rank")
 
 
 def test_refusals(tmp_path):
@@ -122,7 +126,8 @@ def test_refusals(tmp_path):
         ("reduce --op mean i.npy l.npy", 3, "compute in a wider one with --accumulate-in longdouble, or skip"),
         ("reduce --op sum --accumulate-in double l.npy f.npy", 3, "with --accumulate-in longdouble"),
         ("reduce --op sum --accumulate-in double f.npy z.npy", 3, "convert to one datatype, or skip"),
-        ("reduce --op land i.npy b.npy", 3, "convert to one datatype, or skip"),
+        ("reduce --op land i.npy b.npy", 3, "with --accumulate-in int64_t, or skip"),
+        ("reduce --op land i.npy f.npy", 3, "convert to one datatype, or skip"),
         ("reduce --op sum --accumulate-in double --in-place f.npy d.npy", 2, "in the place of MPI_FLOAT"),
         ("reduce --op sum --accumulate-in double --in-place t.h5 d.npy", 2, "in the place of MPI_FLOAT"),
         ("reduce --op mean --accumulate-in int64_t b.npy b.npy", 2, "would round mean of MPI_INT64_T (int64)"),

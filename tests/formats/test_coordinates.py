@@ -215,15 +215,30 @@ def test_tolerance(tmp_path):
 def test_refusals(tmp_path):
     for number, name in enumerate(MONTHS):
         month(number).to_netcdf(tmp_path / name)
-    ways = "take that of the first rank with --ignore-coordinates time_bnds,time, or of all with --no-check-coordinates"
+    ways = "let it differ with --ignore-coordinates time_bnds,time, or all with --no-check-coordinates"
     unknown = "no coordinate 'tme': m0.nc, m1.nc; its coordinates"
     rows = [
         (f"reduce --op mean {' '.join(MONTHS)} -o o.nc", 3, f"(also 'time'), and results carry it / {ways}"),
+        ("reduce-local --op mean m0.nc m1.nc", 3, f"(also 'time'), and results carry it / {ways}"),
         ("reduce --op mean m0.nc m1.nc -o o.nc --ignore-coordinates lat", 3, "'time_bnds' differs"),
         ("reduce --op mean m0.nc m1.nc -o o.nc --ignore-coordinates tme", 3, unknown),
         ("reduce --op mean m0.nc m1.nc -o o.nc --coordinate-rtol -1", 2, "--coordinate-rtol"),
     ]
     check_refusals(tmp_path, rows)
+
+
+@pytest.mark.parametrize("form", ["n4.nc", "n3.nc", "h5"])
+def test_times_of_reduce_local(form, tmp_path):
+    names = [f"r{number}.{form}" for number in range(2)]
+    for number, name in enumerate(names):
+        WRITERS[form](month(number), tmp_path / name)
+    words = "reduce-local -q --op max --columns tas --ignore-coordinates time"
+    succeeded(run(*words.split(), *names, cwd=tmp_path))
+    found = read(tmp_path / names[1], decode_times=False)
+    assert (found["time"].item(), found["time_bnds"].values[0].tolist()) == expected(range(2))
+    assert found["tas"].attrs["cell_methods"] == "time: maximum"
+    assert found["tas"].values.tolist() == [[2, 5]]
+    assert found["height"].values.tolist() == [2, 3]
 
 
 def test_a_time_without_a_dimension(tmp_path):

@@ -209,7 +209,7 @@ def test_exact_sums_that_overflow():
 
 
 SENSELESS = [
-    ("first", {"accumulate_in": "double"}, UsageError, "the op is first"),
+    ("first", {"result_type": "double"}, UsageError, "the op is first"),
     ("mean", {"weights": [1]}, UsageError, "has 1 value for 2 ranks"),
     ("mean", {"weights": [1, 2], "exact": True}, UsageError, "weighted"),
     ("mean", {"weights": "1,2"}, UsageError, "is one text"),

@@ -183,6 +183,7 @@ def folder(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(12.0).reshape(3, 4))
     np.save(tmp_path / "f.npy", np.zeros((3, 4), "f4"))
     np.save(tmp_path / "line.npy", np.zeros(3))
+    np.save(tmp_path / "cube.npy", np.zeros((2, 3, 4)))
     (tmp_path / "raw").write_bytes(bytes(8))
     (tmp_path / "texts.parquet").write_bytes(bytes_of(pa.table({"t": ["a"]}), "parquet"))
     (tmp_path / "both.parquet").write_bytes(bytes_of(pa.table({"t": ["a"], "n": [1]}), "parquet"))
@@ -207,11 +208,12 @@ def folder(tmp_path):
     ("a.npy --bins 3", 2, "--bins: is for histograms; add --histogram or --png"),
     ("a.npy --histogram --bins 0", 2, "--bins"),
     ("a.npy --png x.png --diff f.npy", 3, "the file has datatype MPI_DOUBLE (float64), but OTHER ('f.npy')"),
-    ("line.npy --png x.png --diff line.npy", 2, "a picture shows a plane"),
+    ("line.npy --png x.png --diff line.npy", 2, "mpired: --diff: draws planes / `mpired diff` compares all"),
+    ("cube.npy --png x.png --diff cube.npy", 2, "mpired: --diff: draws planes / choose a plane with --slice"),
     ("a.npy --diff a.npy --png a.png --slice 0", 2, "a picture shows a plane"),
 ])  # fmt: skip
 def test_what_cannot_be_shown(words, status, reason, folder):
-    check_refused(folder, f"show {words}", status, reason)
+    check_refused(folder, f"show {words}", status, *reason.split(" / "))
 
 
 def test_a_slice_in_python_is_of_a_picture():
