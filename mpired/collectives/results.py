@@ -217,7 +217,7 @@ def _with_header(layout: Layout, form: Format, request: Request) -> Layout:
         reason = "is for raw results of a raw file with a header that `offset` skips, and its elements in one piece"
         what = f"{file.source.name} is {file.format}, and the result {form.name}"
         raise UsageError("`header='copy'`", f"{reason} behind that; {what}; leave it out")
-    return layout._replace(before=buffer, offset=buffer.offset)
+    return layout._replace(before=buffer)
 
 
 def _check_nulls(form: Format, model: Model, receiver: Recipient, request: Request) -> None:
@@ -270,7 +270,7 @@ def _around(file: RankFile, layout: Layout) -> Layout:
     buffer = file.buffers[0]
     if isinstance(layout, FlatLayout):
         # An array that is read in the other order is replaced by one in the order of the root.
-        return FlatLayout(buffer.stored, around=buffer, offset=buffer.offset) if buffer.reader is None else layout
+        return FlatLayout(buffer.stored, around=buffer) if buffer.reader is None else layout
     if buffer.datatype.is_spread:
         from mpired.formats.spread import SpreadLayout  # noqa: PLC0415 - few elements are spread
 

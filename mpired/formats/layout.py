@@ -30,7 +30,12 @@ class FlatLayout(NamedTuple):
     before: Array | None = None  # a buffer whose file gives the bytes before the result instead
     # returns the head, as long as it is, when the number of elements is known; None if that does not show in it
     head_of: Callable[[int], bytes] | None = None
-    offset: int = 0  # bytes before the first element
+
+    @property
+    def offset(self) -> int:
+        """Bytes before the first element."""
+        like = self.around or self.before
+        return len(self.head) if like is None else like.offset
 
 
 class ArrayLayout(NamedTuple):

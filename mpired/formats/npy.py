@@ -171,7 +171,7 @@ def prepare(model: Model) -> FlatLayout:
         counted = buffer._replace(count=count, shape=None, fortran_order=False)
         return laid_out(counted, dtype, nbytes=len(head))[1]
 
-    return FlatLayout(stored, head, head_of=head_of if buffer.count == UNKNOWN_COUNT else None, offset=len(head))
+    return FlatLayout(stored, head, head_of=head_of if buffer.count == UNKNOWN_COUNT else None)
 
 
 def laid_out(buffer: Array, dtype: np.dtype | None, nbytes: int = 0) -> tuple[np.dtype, bytes]:

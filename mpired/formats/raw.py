@@ -72,4 +72,4 @@ def prepare(model: Model) -> FlatLayout | SpreadLayout:
         return SpreadLayout(datatype, stored)
     # A first entry behind the start of its element is there in the result, too.
     offset = max(0, -datatype.origin)
-    return FlatLayout(stored, bytes(offset), offset=offset)
+    return FlatLayout(stored, bytes(offset))
