@@ -217,7 +217,6 @@ def _widened(groups: _Groups, chosen: Sequence[ops.Op], within: str) -> _Groups:
 
 def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...]:
     """Return the ops, each with those of the options of values that it takes; one that none takes is an error."""
-    # A user-defined one is loaded in a worker to learn its properties.
     if options["weights_from"] is not None:
         options = {**options, "weights": _weights(options["weights_from"])}
     found = [_named_op(op, options) for op in named]
@@ -232,7 +231,7 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...
         if op.user and op.isolated:
             from mpired.engines import userops  # noqa: PLC0415 - only for them
 
-            with step("loading the op"):
+            with step("loading the op"):  # in a worker, to learn its properties
                 op = userops.load(op, commute=options["commute"])
         for name in _OF_USER if not op.user else ():
             if mine[name] is not None:
