@@ -51,7 +51,7 @@ class _Block(AbstractContextManager[Mpi]):
         if self._mpi.is_worker:
             self._mpi.serve()
             # Let the block end before its first instruction: a context manager can only let an exception do that.
-            frame = sys._getframe(1)  # noqa: SLF001 - there is no other way to skip a block
+            frame = sys._getframe(1)  # noqa: SLF001 - nothing else skips a block
 
             def leave(*_: object) -> None:
                 raise _LeftError

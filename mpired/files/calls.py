@@ -206,7 +206,7 @@ def set_size(fd: int, nbytes: int) -> None:
 
 
 def lock(fd: int, *, shared: bool = False) -> bool | None:
-    """Take the write lock, or a read lock, without waiting; return whether it was free, None if there are no locks."""
+    """Take the write lock, or a read lock, without waiting; return whether it was free, or None without locks."""
     # Locks of this kind end with the last descriptor, so a lock that can be taken has no living owner. They belong to
     # the open file description: closing another descriptor of the file does not lose them, but a forked child has them
     # too.
