@@ -310,7 +310,11 @@ def model_of(group_plan: GroupPlan, receiver: Recipient, request: Request) -> Mo
     keeps = described or format_named(model.format).has_arrays
     model = model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
     if file.headers:  # of a format with attributes
-        names = [cells.ResultName(each.name, stored_array(each.rank).name, each.op, each.field) for each in results]
+        firsts = [next(iter(each.columns), "") for each in buffers]  # of pairs the array of the values
+        names = [
+            cells.ResultName(name, stored_array(each.rank).name, each.op, each.field)
+            for name, each in zip(firsts, results, strict=True)
+        ]
         times = group_plan.times[: share.last + 1] if request.collective.whole else ()
         model = model._replace(cells=cells.cells(file, times, names, share.last + 1))
     return model

@@ -183,7 +183,7 @@ class ArrayFile(ColumnFile):
         """Return the digest of an array that is carried: of its values, and of what defines their meaning."""
         form = "" if array.dtype is None else rank.dtype_text(array.dtype.newbyteorder("="))
         meaning: list[object] = [array.shape, array.fortran_order, array.label, form]
-        meaning += map(array.attributes.get, ("units", "calendar"))
+        meaning += (array.attributes.get(key) or None for key in ("units", "calendar"))
         if array.packing is not None:
             meaning += [array.packing.scale.item(), array.packing.offset.item()]
         found = begun_digest(repr(meaning).encode())
@@ -489,7 +489,7 @@ class KeptArrays(NamedTuple):
         """Return whether a coordinate differs by no more than the tolerance; units, calendar and packing are equal."""
         both = array, theirs
         are_numbers = all(each.dtype is not None and each.dtype.kind in "iuf" and each.packing is None for each in both)
-        units = {(each.attributes.get("units"), each.attributes.get("calendar")) for each in both}
+        units = {(each.attributes.get("units", ""), each.attributes.get("calendar", "")) for each in both}
         if self.rtol is None or not are_numbers or len(units) > 1:
             return False
         values = other.values(theirs)[0], self.values(array)[0]

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from mpired import cautions
-from mpired.datatypes.pairs import VALID
+from mpired.datatypes.pairs import FIELDS, VALID
 from mpired.errors import InputWarning
 from mpired.formats import conventions
 from mpired.formats.arrays import ArrayHeader, KeptArrays
@@ -60,8 +60,11 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultNam
     """Return the cells of a result of `nranks` ranks with these times, which is modelled on a file."""
     combined, like = {array.name: array for array in file.headers}, file.kept
     results = [each for each in results if each.own_name in combined]
-    units = {each.name: _of_units(combined[each.own_name], each, nranks) for each in results}
-    attributes = {name: changes for name, changes in units.items() if changes}
+    kept, new = like.names if like else [], dict[str, dict[str, str]]()
+    for each in results:
+        array = combined[each.own_name]
+        new[each.name] = _of_units(array, each, nranks) | _of_names(array, each, results, kept)
+    attributes = {name: changes for name, changes in new.items() if changes}
     if not isinstance(like, KeptArrays) or len({header.digest for header, _ in ranks}) < 2:  # noqa: PLR2004 - they differ
         return Cells({}, attributes)
     first = ranks[0][0]
@@ -86,7 +89,7 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultNam
             before = combined[each.own_name].attributes.get(conventions.METHODS, "")
             method = f"{last}: {each.op.method}"
             after = before if before.endswith(method) else f"{before} {method}".lstrip()
-            attributes[each.name] = {**units[each.name], conventions.METHODS: after}
+            attributes[each.name] = {**new[each.name], conventions.METHODS: after}
         elif each.field != VALID and len(ranks) > 1:
             doubts += _doubts(own.name, each, is_changed=bool(values))
     if doubts:
@@ -122,11 +125,28 @@ def _of_units(array: ArrayHeader, result: ResultName, nranks: int) -> dict[str, 
     new = dict.fromkeys(conventions.LIMITS if array.missing is not None else (), "")
     if "units" not in old:
         return new
-    new["units"] = conventions.powered(old["units"], nranks if power is None else power)
+    if unit := conventions.powered(old["units"], nranks if power is None else power):
+        new["units"] = unit
     if power == 0:  # of a number of ranks these are not true
         counted = {"standard_name": "number_of_observations", conventions.METHODS: ""}
         new |= {name: text for name, text in counted.items() if name in old}
     return new
+
+
+def _of_names(
+    array: ArrayHeader, result: ResultName, results: Sequence[ResultName], kept: Sequence[str]
+) -> dict[str, str]:
+    """Return `ancillary_variables` of a result with the new names of arrays, without those that are not in its file."""
+    old, group = array.attributes.get(conventions.ANCILLARY, "").split(), "".join(array.name.rpartition("/")[:2])
+    if not old or result.field == FIELDS[1]:
+        return {}
+    names = {name: name for name in kept}
+    names |= {each.own_name: each.name for each in results if (each.op, each.field) == (result.op, result.field)}
+    new = []
+    for word in old:
+        if name := names.get(group + word) or names.get(word.lstrip("/")):
+            new.append("".join(word.rpartition("/")[:2]) + name.rpartition("/")[2])
+    return {} if new == old else {conventions.ANCILLARY: " ".join(new)}
 
 
 def _moved(rank: RankTime, wanted: Mapping[str, str]) -> tuple[np.ndarray, ...]:

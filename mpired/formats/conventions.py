@@ -56,11 +56,13 @@ PLACES = (
     "location_index_set",
 )  # fmt: skip
 """The attributes that say where the elements of an array are, whatever their values mean."""
-METHODS = "cell_methods"
-MEANING = (*OF_THE_TYPE, SCALE, OFFSET, *_NAMING, *_MARKS, *_TELLING, "calendar", UNSIGNED, METHODS)
+METHODS, ANCILLARY = "cell_methods", "ancillary_variables"
+MEANING = (*OF_THE_TYPE, SCALE, OFFSET, *_NAMING, *_MARKS, *_TELLING, "calendar", UNSIGNED, METHODS, ANCILLARY)
 """All attributes that mean something here."""
 # Strings that describe a coordinate, or name those of an array.
-_DESCRIBING = ("units", "calendar", "standard_name", "axis", "bounds", "climatology", "coordinates", METHODS)
+_DESCRIBING = (
+    "units", "calendar", "standard_name", "axis", "bounds", "climatology", "coordinates", METHODS, ANCILLARY,
+)  # fmt: skip
 _FACTOR = re.compile(r"([^\W\d¹²³⁰⁴-⁹]+)(-?\d+)?")  # of a unit: a name and its power
 _NO_UNITS = ("", "1", "-", "none", "no unit", "no units", "unitless", "dimensionless")
 # netCDF's own, of elements that were never written.
@@ -168,7 +170,7 @@ def header(
     name: str, shape: tuple[int, ...], attributes: Attributes, dtype: np.dtype | None, inputs: InputOptions, what: str
 ) -> ArrayHeader:
     """Describe an array by its attributes and the form of its elements, None if these are not numbers."""
-    strings = {key: value for key in _DESCRIBING if (value := text(attributes, key))}
+    strings = {key: value for key in _DESCRIBING if isinstance(value := attributes.get(key), str)}
     unit = " ".join(text(attributes, "units").split())[:80]
     found = ArrayHeader(name, dtype, shape, unit=unit, attributes=strings)
     if dtype is None:

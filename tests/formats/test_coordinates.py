@@ -184,6 +184,30 @@ def test_units_of_results(tmp_path):
                 assert (alone.attrs["units"], counts.attrs["units"]) == ("K2", "1")
 
 
+def test_names_of_arrays_beside_a_result(tmp_path):
+    """`ancillary_variables` names what is in the file of a result (CF, 3.4), and an empty unit is none of a count."""
+    data = month(0)
+    data["tas"].attrs |= {"ancillary_variables": "err nobs", "units": ""}
+    data["err"], data["nobs"] = data["tas"].copy(), data["tas"].copy()
+    cases = {
+        "tas_mean:err_mean,tas_count:err_count": "--op mean,count --columns tas,err",
+        "tas:err": "--op mean --columns tas --keep err",
+        "tas:": "--op maxloc --index rank --columns tas",
+    }
+    with together(tmp_path) as case:
+        for suffix, write in WRITERS.items():
+            with case(suffix) as folder:
+                name, end = f"0.{suffix}", ".zip" * (suffix == "zarr")
+                write(data, folder / name)
+                for number, (named, words) in enumerate(cases.items()):
+                    out = f"{number}.out.{suffix}{end}"
+                    succeeded(run("reduce", "-q", *words.split(), name, name, "-o", out, cwd=folder))
+                    result, pairs = read(folder / out), [each.split(":") for each in named.split(",")]
+                    found = {name: result[name].attrs.get("ancillary_variables", "") for name, _ in pairs}
+                    assert found == dict(pairs)
+                    assert result.get("tas_count", xarray.DataArray(attrs={"units": "1"})).attrs["units"] == "1"
+
+
 def test_powers_of_units():
     for unit, squared in {
         "K": "K2", "m s-1": "m2 s-2", "1": "1", "": "", "m2": "m4", "degC": "degC2", "m/s": "(m/s)2", "%": "(%)2",
