@@ -142,10 +142,8 @@ def _of_names(
         return {}
     names = {name: name for name in kept}
     names |= {each.own_name: each.name for each in results if (each.op, each.field) == (result.op, result.field)}
-    new = []
-    for word in old:
-        if name := names.get(group + word) or names.get(word.lstrip("/")):
-            new.append("".join(word.rpartition("/")[:2]) + name.rpartition("/")[2])
+    found = [(word, names.get(group + word) or names.get(word.lstrip("/"))) for word in old]
+    new = ["".join(word.rpartition("/")[:2]) + name.rpartition("/")[2] for word, name in found if name]
     return {} if new == old else {conventions.ANCILLARY: " ".join(new)}
 
 
