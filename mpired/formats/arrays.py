@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,10 +26,10 @@ from mpired.formats import rank
 from mpired.formats.array import Array
 from mpired.formats.convert import byte_order
 from mpired.formats.decoding import apart
+from mpired.formats.derived import in_order
 from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import Missing, of_parts
-from mpired.formats.names import also, check_pair, chosen, picked
-from mpired.formats.rank import Kept, RankFile, SkippedArray
+from mpired.formats.rank import Kept, RankFile, SkippedArray, also, check_pair, chosen, picked
 from mpired.formats.streamed import (
     DECODED_NBYTES,
     ColumnFile,
@@ -40,8 +40,7 @@ from mpired.formats.streamed import (
     limited_memory,
     too_large,
 )
-from mpired.formats.transposed import in_order
-from mpired.sources.source import Source
+from mpired.sources.source import Source, local_fd
 from mpired.values import listed
 
 _BLOCK_NBYTES = 1 << 20
@@ -128,12 +127,8 @@ class ArrayHeader(NamedTuple):
         return self.pieces or self.name
 
 
-class ArrayLeaf(NamedTuple):
-    """The values of an array: its elements, one of their fields, or those that they stand for."""
-
-    place: Any  # that of its header
-    field: str = ""
-    packing: Any = None  # that of its header
+ArrayLeaf: TypeAlias = tuple[Any, str, Any]
+"""The values of an array: the place and the packing of its header, and between them a field, or "" for all."""
 
 
 class ArrayFile(ColumnFile):
@@ -171,10 +166,11 @@ class ArrayFile(ColumnFile):
 
     def arrays(self, leaf: ArrayLeaf, start: int, *, nullable: bool) -> Iterator[Values]:
         """Yield the values of a leaf from an element on, truth values as bytes."""
-        for block in self.blocks(leaf.place, start):
-            values = block[leaf.field] if leaf.field else block
-            if leaf.packing is not None:
-                yield leaf.packing.unpacked(values, nullable=nullable)
+        place, field, packing = leaf
+        for block in self.blocks(place, start):
+            values = block[field] if field else block
+            if packing is not None:
+                yield packing.unpacked(values, nullable=nullable)
             else:
                 form = as_numbers(values.dtype)
                 yield values if form == values.dtype else values.view(form), None
@@ -267,11 +263,10 @@ class Library(NamedTuple):
 
 def inspect_by(library: Library, source: Source, inputs: InputOptions) -> RankFile:
     """Describe a file by the arrays that a library finds in it."""
-    if library.context is None:
-        return inspect(source, inputs, _described(source, library, inputs), library)
-    alone = library._replace(context=None), inputs._replace(context=NO_LIMITS)
-    found = apart(library.context, source.name, _described, source, *alone, inspects=True)
-    return inspect(source, inputs, found, library)
+    args = source, library._replace(context=None), inputs._replace(context=NO_LIMITS)
+    context = library.context
+    arrays = _described(*args) if context is None else apart(context, source.name, _described, *args, inspects=True)
+    return inspect(source, inputs, arrays, library)
 
 
 def _described(source: Source, library: Library, inputs: InputOptions) -> list[ArrayHeader]:
@@ -359,15 +354,14 @@ def _buffer(
     )  # fmt: skip
     if array.offset is not None and (array.dtype is not None or array.stored is not None):
         return found
-    leaves = [ArrayLeaf(array.place)]
+    leaves: list[ArrayLeaf] = [(array.place, "", array.packing if array.dtype is not None else None)]
     if array.dtype is None:
         found = found._replace(stored=datatype.form)
     elif fields := array.dtype.names:
         found = found._replace(stored=form_of(datatype, fields).newbyteorder(byte_order(stored)))
-        leaves = [ArrayLeaf(array.place, field) for field in fields]
+        leaves = [(array.place, field, None) for field in fields]
     elif array.packing is not None:
         found = found._replace(packed=array.packing.form.name, missing=None)
-        leaves = [ArrayLeaf(array.place, "", array.packing)]
     return _decoded(found, library, leaves, array)
 
 
@@ -391,13 +385,12 @@ def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], li
             reason = f"{part.name!r} is not a plain array of numbers"
             raise DatatypeError(source.name, f"{reason}, as the two of a pair have to be")
         forms.append(part.dtype.newbyteorder("="))
-    leaves = [ArrayLeaf(part.place, "", part.packing) for part in parts]
+    leaves: list[ArrayLeaf] = [(part.place, "", part.packing) for part in parts]
     if all(part.offset is not None for part in parts):
         library = Library(PiecesFile)
         stored = [as_numbers(part.stored or form) for part, form in zip(parts, forms, strict=True)]
-        leaves = [
-            ArrayLeaf(Pieces(part.offset or 0, form, part.count)) for part, form in zip(parts, stored, strict=True)
-        ]
+        places = [Pieces(part.offset or 0, form, part.count) for part, form in zip(parts, stored, strict=True)]
+        leaves = [(place, "", None) for place in places]
     first, second = parts
     if first.source is not second.source:
         raise DatatypeError(source.name, f"{first.name!r} and {second.name!r} are in two files, and a pair is in one")
@@ -529,10 +522,6 @@ def _whole(source: Source, library: Library, arrays: Sequence[ArrayHeader]) -> d
 
 
 def copy_whole(source: Source, fd: int) -> None:
-    """Copy the bytes of a file to another, in which some are changed then."""
-    with closing(source.open()) as file, calls.errors_name(source.name):
-        if file.fd is not None:
-            copying.copy_file(file.fd, fd)
-            return
-        for at in range(0, source.nbytes, _BLOCK_NBYTES):
-            calls.pwrite_all(fd, file.read(_BLOCK_NBYTES, at), at)
+    """Copy the bytes of a window's file to another, in which some are changed then."""
+    with closing(source.open()) as file:
+        copying.copy_file(local_fd(file), fd)

@@ -34,8 +34,7 @@ from mpired.formats.format import Encoder
 from mpired.formats.input_options import InputOptions
 from mpired.formats.local import TableFile
 from mpired.formats.missing import NullsError
-from mpired.formats.names import check_pair, chosen, listed
-from mpired.formats.rank import Model, RankFile, SkippedArray, declared
+from mpired.formats.rank import Model, RankFile, SkippedArray, check_pair, chosen, declared, some_names
 from mpired.formats.streamed import ColumnFile, ColumnReader, Values, form_of
 from mpired.progress import track
 from mpired.sources.source import Source
@@ -323,7 +322,7 @@ def _others(table: TableHeader, inputs: InputOptions) -> tuple[SkippedArray, ...
 def _no_buffer(name: str, kind: pa.DataType, names: Sequence[str] = ()) -> str:
     """Return why a column is not a buffer; `names` are those of all."""
     if names.count(name) > 1:
-        return f"has {names.count(name)} columns named {name!r}; its columns are {listed(names)}"
+        return f"has {names.count(name)} columns named {name!r}; its columns are {some_names(names)}"
     if pa.types.is_decimal(kind):
         return f"column {name!r} is {kind}, and no op takes decimals"
     if is_time(kind):

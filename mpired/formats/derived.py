@@ -1,7 +1,8 @@
-"""Elements that are made of those of an array as they are read: pairs with an index, and those of a wider datatype."""
+"""Elements made of those of an array as they are read: pairs with an index, a wider datatype, C for Fortran order."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -9,8 +10,17 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from mpired.datatypes import Datatype
+from mpired.datatypes.dtypes import get
 from mpired.datatypes.pairs import FIELDS, column_names
-from mpired.formats.array import Array
+from mpired.files import calls
+from mpired.formats.array import Array, FlatReader
+from mpired.formats.convert import convert
+from mpired.sources.source import OpenSource
+
+_TURNED_NBYTES = 8 << 20  # that are read ahead of turned arrays without a limit of memory
+_WINDOW_NBYTES = 1 << 20
+# To copy this many bytes of the page cache takes about as long as another system call.
+_NEAR_NBYTES = 4 << 10
 
 
 class GeneratedIndices(NamedTuple):
@@ -87,3 +97,88 @@ class DerivedReader:
     def close(self) -> None:
         """Close the file."""
         self._values.close()
+
+
+class TransposedReader(FlatReader):
+    """Reads element ranges of an array that is turned; cheapest in ascending order. The caller closes it."""
+
+    # Neighbours of the one order are far apart in the other. So as many rows as memory allows are read at a time, of
+    # which each stretch in the file has one element each.
+
+    def __init__(self, array: Array, file: OpenSource | None = None) -> None:
+        super().__init__(array, file)
+        self._stored = array.stored
+        # The dimensions with more than one index, the first of them fastest in the file and slowest when read.
+        dims = tuple(dim for dim in array.shape or () if dim != 1)
+        self._dims = dims[::-1] if array.fortran_order else dims
+        self._units = [math.prod(self._dims[:axis]) for axis in range(len(dims))]  # the elements between neighbours
+        # Fields are not looked at.
+        self._form = np.dtype(f"V{self._stored.itemsize}") if self._stored.names else self._stored
+        self._room = max(1, array.memory // self._stored.itemsize)
+        self._ahead, self._first = np.empty(0, self._form), 0
+        self._marks: TransposedReader | None = None
+        if array.validity is not None:
+            byte = get("BYTE")
+            marks = array._replace(datatype=byte, stored=byte.form, offset=array.validity, validity=None)
+            self._marks = TransposedReader(marks, self.file)
+
+    def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
+        """Fill `block` with the elements from `start` on, in native byte order, and return which are valid."""
+        done = 0
+        while done < len(block):
+            at = start + done - self._first
+            if not 0 <= at < len(self._ahead):
+                self._read_ahead(start + done)
+                at = start + done - self._first
+            part = self._ahead[at : at + len(block) - done]
+            room = block[done : done + len(part)]
+            if self._direct:
+                room.view(np.uint8)[...] = part.view(np.uint8)
+            else:
+                convert(part.view(self._stored), room, self._array.source.name, start + done)
+            done += len(part)
+        if self._marks is None:
+            return self._array.valid(block)
+        there = np.empty(len(block), np.uint8)
+        self._marks.read(start, there)
+        return there.view(np.bool_)
+
+    def _read_ahead(self, start: int) -> None:
+        """Read as many rows along an axis as memory allows, from that of the element `start` on."""
+        sizes = [math.prod(self._dims[axis + 1 :]) for axis in range(len(self._dims))]  # of a row along each axis
+        axis = next(axis for axis, size in enumerate(sizes) if size <= self._room)
+        place = np.unravel_index(start // sizes[axis], self._dims[: axis + 1])
+        count = min(self._room // sizes[axis], self._dims[axis] - int(place[-1]))
+        self._ahead = self._ahead[:0]
+        turned = np.empty((*self._dims[:axis:-1], count), self._form)
+        base = sum(int(index) * unit for index, unit in zip(place, self._units, strict=False))
+        with calls.errors_name(self._array.source.name):
+            self._gather(base, self._units[axis:][::-1], turned)
+        self._ahead, self._first = turned.T.reshape(-1), start // sizes[axis] * sizes[axis]
+
+    def _gather(self, base: int, apart: list[int], out: np.ndarray) -> None:
+        """Fill `out` with elements that are so far apart along each axis, `base` elements into the file."""
+        nbytes, unit = self._stored.itemsize, apart[0]
+        length = 1 + sum((count - 1) * each for count, each in zip(out.shape[1:], apart[1:], strict=True))
+        is_near = (unit - length) * nbytes <= _NEAR_NBYTES
+        step = max(1, _WINDOW_NBYTES // (unit * nbytes)) if is_near else 1
+        for first in range(0, len(out), step):
+            some = out[first : first + step]
+            if step == 1 and out.ndim > 1:
+                self._gather(base + first * unit, apart[1:], some[0])
+                continue
+            room = np.empty((len(some) - 1) * unit + length, self._form)
+            octets = room.view(np.uint8)
+            if self.file.read_into(octets.data, self._array.offset + (base + first * unit) * nbytes) < len(octets):
+                raise self._array.source.changed()
+            some[...] = np.ndarray(some.shape, self._form, room, strides=[each * nbytes for each in apart])
+
+
+def in_order(array: Array, *, fortran_order: bool) -> Array:
+    """Return an array whose elements come in that order; only one of several dimensions has another."""
+    if array.shape is None or array.fortran_order == fortran_order or array.reader is not None:
+        return array
+    turned = array._replace(fortran_order=fortran_order)
+    if array.count == 0 or sum(dim > 1 for dim in array.shape) < 2:  # noqa: PLR2004 - dimensions
+        return turned
+    return turned._replace(source=array.source.kept(), reader=TransposedReader, memory=_TURNED_NBYTES, is_turned=True)

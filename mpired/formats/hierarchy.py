@@ -91,8 +91,9 @@ class HdfFile(ArrayFile):
 
     def arrays(self, leaf: ArrayLeaf, start: int, *, nullable: bool) -> Iterator[Values]:
         """Yield the values of a leaf; lists and references as objects that can be sent to other processes."""
+        _, field, _ = leaf
         for values, there in super().arrays(leaf, start, nullable=nullable):
-            if not leaf.field and (values.dtype.hasobject or values.ndim > 1):
+            if not field and (values.dtype.hasobject or values.ndim > 1):
                 objects = values.tolist() if values.dtype.names else values
                 yield np.fromiter(map(self._plain, objects), object, len(values)), None
             else:
@@ -124,15 +125,13 @@ class HdfFile(ArrayFile):
         """Describe all arrays, those too that the library does not know."""
         found = list(walk(self.file["/"].id))
         scales = {each.address: each.name for each in found if each.dataset is not None}
-        arrays = [each for each in found if each.is_array]
-        dims = {each.name: _dims(each, scales) for each in arrays}
-        variables = [Variable("", (), attributes_of(self.file.id))]
+        arrays = [(each, _dims(each, scales)) for each in found if each.is_array]
         groups = (each for each in found if isinstance(each.object, h5g.GroupID))
+        variables = [Variable("", (), attributes_of(self.file.id))]
         variables += [Variable(f"{each.name}/", (), each.attributes) for each in groups]
-        variables += [Variable(each.name, dims[each.name], each.attributes) for each in arrays]
+        variables += [Variable(each.name, dims, each.attributes) for each, dims in arrays]
         carried = conventions.carried(variables)
-        headers = (self._array(each, inputs, is_carried=each.name in carried) for each in arrays)
-        return [each._replace(dims=dims[each.name]) for each in headers]
+        return [self._array(each, inputs, is_carried=each.name in carried)._replace(dims=dims) for each, dims in arrays]
 
     def _array(self, found: Found, inputs: InputOptions, *, is_carried: bool) -> ArrayHeader:
         name, dataset, where = found.name, found.dataset, found.outside

@@ -13,7 +13,6 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from mpired.formats.conventions import Attribute, Attributes, Variable, octets_o
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, MarkingLayout, encoded
 from mpired.formats.local import DamageError, SourceFile
-from mpired.formats.rank import Model, RankFile
+from mpired.formats.rank import Cells, Model, RankFile
 from mpired.sources.local import peek
 from mpired.sources.source import OpenSource, Source
 
@@ -45,32 +44,15 @@ _64_BIT_OFFSET, _64_BIT_DATA = 2, 5
 _HISTORY = "history"
 
 
-class _Dimension(NamedTuple):
-    """A dimension; a length of 0 means that it is the number of records."""
-
-    name: str
-    length: int
-
-
 @dataclass(frozen=True)
 class _Var:
     """A variable of a header; its attributes are as in the file, a text as an array of characters."""
 
     name: str
-    dims: tuple[_Dimension, ...]
+    dims: tuple[str, ...]
     attributes: Mapping[str, np.ndarray]
     code: int
     begin: int = 0
-
-    @property
-    def is_record(self) -> bool:
-        """Whether it has the record dimension."""
-        return bool(self.dims) and not self.dims[0].length
-
-    @property
-    def piece(self) -> int:
-        """The bytes that are adjacent: all, or those of a record."""
-        return math.prod(each.length for each in self.dims[self.is_record :]) * _FORMS[self.code].itemsize
 
     @functools.cached_property
     def viewed(self) -> tuple[Attributes, np.dtype]:
@@ -84,26 +66,34 @@ class _ClassicHeader:
 
     version: int
     nrecords: int
-    dimensions: tuple[_Dimension, ...]
+    dimensions: Mapping[str, int]  # their lengths; 0 means the number of records
     attributes: Mapping[str, np.ndarray]
     variables: Mapping[str, _Var]
 
     def shape(self, var: _Var) -> tuple[int, ...]:
         """Return the dimensions of a variable."""
-        return tuple(each.length or self.nrecords for each in var.dims)
+        return tuple(self.dimensions[each] or self.nrecords for each in var.dims)
+
+    def is_record(self, var: _Var) -> bool:
+        """Return whether a variable has the record dimension."""
+        return bool(var.dims) and not self.dimensions[var.dims[0]]
+
+    def piece(self, var: _Var) -> int:
+        """Return the bytes of a variable that are adjacent: all, or those of a record."""
+        return math.prod(self.dimensions[each] or 1 for each in var.dims) * _FORMS[var.code].itemsize
 
     @functools.cached_property
     def stride(self) -> int:
         """The bytes of a record."""
-        sizes = [each.piece for each in self.variables.values() if each.is_record]
+        sizes = [self.piece(each) for each in self.variables.values() if self.is_record(each)]
         return sizes[0] if len(sizes) == 1 else sum(map(_padded, sizes))
 
     def pieces(self, name: str) -> Pieces:
         """Return where the elements of a variable are."""
         var = self.variables[name]
-        stride, records = (self.stride, self.nrecords) if var.is_record else (var.piece, 1)
-        form = var.viewed[1]
-        return Pieces(var.begin, form, var.piece // form.itemsize, records, stride)
+        nbytes, form = self.piece(var), var.viewed[1]
+        stride, records = (self.stride, self.nrecords) if self.is_record(var) else (nbytes, 1)
+        return Pieces(var.begin, form, nbytes // form.itemsize, records, stride)
 
 
 def _values(attributes: Mapping[str, np.ndarray]) -> dict[str, Attribute]:
@@ -159,10 +149,10 @@ class _Cursor:
             found[name] = np.frombuffer(self.octets(form.itemsize), form)
         return found
 
-    def variable(self, dimensions: Sequence[_Dimension]) -> _Var:
-        name = text_of(self.octets())
-        dims = tuple(dimensions[number] for number in [self.number() for _ in range(self.number())])
-        if not all(each.length for each in dims[1:]):
+    def variable(self, dimensions: Mapping[str, int]) -> _Var:
+        name, names = text_of(self.octets()), list(dimensions)
+        dims = tuple(names[number] for number in [self.number() for _ in range(self.number())])
+        if not all(dimensions[each] for each in dims[1:]):
             raise DamageError(f"the records of variable {name!r} are not its first dimension")
         attributes, code = self.attributes(), self.number(4)
         self.number()  # the size, which the dimensions tell, too
@@ -170,15 +160,16 @@ class _Cursor:
 
     def header(self) -> _ClassicHeader:
         nrecords = self.number()
-        dimensions = tuple(_Dimension(text_of(self.octets()), self.number()) for _ in self.entries(_DIMENSIONS))
-        attributes = self.attributes()
+        dims = [(text_of(self.octets()), self.number()) for _ in self.entries(_DIMENSIONS)]
+        dimensions, attributes = dict(dims), self.attributes()
         variables = [self.variable(dimensions) for _ in self.entries(_VARIABLES)]
         by_name = {each.name: each for each in variables}
-        if sum(not each.length for each in dimensions) > 1 or len(by_name) < len(variables):
-            raise DamageError("it has two record dimensions, or two variables of one name")
+        is_twice = len(dimensions) < len(dims) or len(by_name) < len(variables)
+        if is_twice or list(dimensions.values()).count(0) > 1:
+            raise DamageError("it has two record dimensions, or two dimensions or variables of one name")
         header = _ClassicHeader(self.version, nrecords, dimensions, attributes, by_name)
         if nrecords == (1 << 8 * self.width) - 1:  # the file was written as a stream
-            begins = [each.begin for each in variables if each.is_record]
+            begins = [each.begin for each in variables if header.is_record(each)]
             nrecords = max(0, self._source.nbytes - min(begins)) // max(1, header.stride) if begins else 0
             header = replace(header, nrecords=nrecords)
         for name in by_name:
@@ -207,9 +198,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     if _is_hdf5(source):
         return hdf5.inspect(source, inputs, "netcdf")
     header = _read_header(source)
-    variables = [
-        Variable(name, tuple(dim.name for dim in each.dims), each.viewed[0]) for name, each in header.variables.items()
-    ]
+    variables = [Variable(name, each.dims, each.viewed[0]) for name, each in header.variables.items()]
     group = Variable("", (), _values(header.attributes))
     carried = () if inputs.any_type else conventions.carried([*variables, group])
     found = [_array(header, each, inputs, is_carried=each.name in carried) for each in header.variables.values()]
@@ -227,9 +216,9 @@ def _array(header: _ClassicHeader, var: _Var, inputs: InputOptions, *, is_carrie
         found = found._replace(offset=pieces.begin if pieces.is_one else None, stored=form)
     return found._replace(
         carried=is_carried,
-        chunk=(1, *shape[1:]) if var.is_record else (1,) * len(shape),
-        dims=tuple(each.name for each in var.dims),
-        storage=f"records of {header.stride} bytes" if var.is_record else "",
+        chunk=(1, *shape[1:]) if header.is_record(var) else (1,) * len(shape),
+        dims=var.dims,
+        storage=f"records of {header.stride} bytes" if header.is_record(var) else "",
         fixed_order=True,
         pieces=pieces,
     )
@@ -239,17 +228,16 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     """Lay out results like `model`, in the form of netCDF that its file has."""
     if model.source is not None and _is_hdf5(model.source):
         return hdf5.prepare(model._replace(has_history=True))
-    old = _ClassicHeader(_64_BIT_OFFSET, 0, (), {}, {}) if model.source is None else _read_header(model.source)
-    dimensions = list(old.dimensions)
-    changes = model.cells.attributes
-    new = {(key := each.name or "value"): _new(each, old, dimensions, changes.get(key, {})) for each in model.buffers}
+    old = _ClassicHeader(_64_BIT_OFFSET, 0, {}, {}, {}) if model.source is None else _read_header(model.source)
+    dimensions = dict(old.dimensions)
+    new = {each.name or "value": _new(each, old, dimensions, model.cells) for each in model.buffers}
     kept = set(model.kept.names if model.kept else ()) - new.keys()
     variables = {name: each for name, each in old.variables.items() if name in new or name in kept} | new
     char = _FORMS[_CHAR]
     attributes = {key: each for key, each in old.attributes.items() if key != _HISTORY or each.dtype == char}
     before = [attributes[_HISTORY].tobytes()] if _HISTORY in attributes else []
     attributes[_HISTORY] = np.frombuffer(b"\n".join([octets_of(model.context.history()), *before]), char)
-    header = _placed(replace(old, dimensions=tuple(dimensions), attributes=attributes, variables=variables))
+    header = _placed(replace(old, dimensions=dimensions, attributes=attributes, variables=variables))
     write = functools.partial(_write, model, header, {name: old.pieces(name) for name in kept})
     places = [header.pieces(name) for name in new]
     missing = tuple(conventions.missing(*each.viewed) for each in new.values())
@@ -279,8 +267,8 @@ def _write(
     return [header.variables[name].begin for name in names]
 
 
-def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], changes: Mapping[str, str]) -> _Var:
-    """Return the variable of a result with changes of its attributes; its dimensions are added if they are new."""
+def _new(buffer: Array, old: _ClassicHeader, dimensions: dict[str, int], cells: Cells) -> _Var:
+    """Return the variable of a result; its dimensions are added if they are new."""
     name = buffer.name or "value"
     code = None if buffer.datatype.is_bool else _BY_FORM.get(as_numbers(buffer.datatype.form).newbyteorder(">"))
     if code is None:
@@ -290,9 +278,11 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], chang
         if 0 in buffer.dimensions[1:]:
             reason = "have no form in netCDF unless the first dimension is that of none"
             raise DatatypeError("arrays without elements", reason)
-        dims = tuple(_Dimension(f"dim_{length}", length) for length in buffer.dimensions)
-        dimensions += [each for each in dict.fromkeys(dims) if each not in dimensions]
-        like = _Var(name, dims, {}, code)
+        dims = []
+        for length in buffer.dimensions:
+            names = (f"dim_{length}" + "_" * number for number in itertools.count())
+            dims.append(next(each for each in names if dimensions.setdefault(each, length) == length))
+        like = _Var(name, tuple(dims), {}, code)
     elif buffer.origin != buffer.own_name:  # it has other values
         attributes = {key: each for key, each in like.attributes.items() if key in conventions.PLACES}
         like = replace(like, attributes=attributes)
@@ -301,10 +291,10 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: list[_Dimension], chang
     code, form = (like.code, form) if is_same else (code, _FORMS[code])
     own, left_out = conventions.of_result(*like.viewed, form, is_same=is_same, nullable=buffer.nullable)
     made = {key: value.astype(_FORMS[code]) for key, value in own.items()}
-    made |= {key: np.frombuffer(octets_of(text), _FORMS[_CHAR]) for key, text in changes.items() if text}
+    texts = cells.attributes.get(name, {})
+    made |= {key: np.frombuffer(octets_of(text), _FORMS[_CHAR]) for key, text in texts.items() if text}
     kept = {key: each for key, each in like.attributes.items() if key in own or key not in left_out}
-    attributes = {key: each for key, each in (kept | made).items() if changes.get(key) != ""}
-    return replace(like, name=name, code=code, attributes=attributes)
+    return replace(like, name=name, code=code, attributes=cells.staying(name, kept | made))
 
 
 def _placed(header: _ClassicHeader) -> _ClassicHeader:
@@ -313,9 +303,9 @@ def _placed(header: _ClassicHeader) -> _ClassicHeader:
     version = _64_BIT_DATA if any(each.code > _LAST_CLASSIC for each in variables.values()) else header.version
     header = replace(header, version=version)
     at, placed = len(_packed(header)), dict(variables)
-    for each in sorted(variables.values(), key=lambda var: var.is_record):
+    for each in sorted(variables.values(), key=header.is_record):
         placed[each.name] = replace(each, begin=at)
-        at += _padded(each.piece)
+        at += _padded(header.piece(each))
     if version == 1 and at >= 1 << 31:
         return _placed(replace(header, version=_64_BIT_OFFSET))
     return replace(header, variables=placed)
@@ -342,11 +332,11 @@ def _packed(header: _ClassicHeader) -> bytes:
         return entries(_ATTRIBUTES, parts)
 
     head = b"CDF" + bytes([header.version]) + number(header.nrecords)
-    dims = entries(_DIMENSIONS, [text(octets_of(each.name)) + number(each.length) for each in header.dimensions])
-    variables = []
+    dims = entries(_DIMENSIONS, [text(octets_of(name)) + number(each) for name, each in header.dimensions.items()])
+    names, variables = list(header.dimensions), []
     for var in header.variables.values():
-        own = b"".join(map(number, (len(var.dims), *map(header.dimensions.index, var.dims))))
-        size = min(_padded(var.piece), (1 << 8 * nbytes) - 1)
+        own = b"".join(map(number, (len(var.dims), *map(names.index, var.dims))))
+        size = min(_padded(header.piece(var)), (1 << 8 * nbytes) - 1)
         place = number(size) + number(var.begin, 4 if header.version == 1 else 8)
         variables.append(text(octets_of(var.name)) + own + attributes(var.attributes) + number(var.code, 4) + place)
     return head + dims + attributes(header.attributes) + entries(_VARIABLES, variables)

@@ -1,23 +1,26 @@
-"""The file of a rank: with one array, or with several that have names."""
+"""The file of a rank: with one array, or with several, which are chosen by their names or by patterns of them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import fnmatch
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from mpired import values
 from mpired.context import NO_LIMITS, Context
-from mpired.datatypes import Datatype, Group, agrees, from_dtype, with_fields
+from mpired.datatypes import Datatype, Group, agrees, from_dtype, value_index, with_fields
+from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError, escaped, merged
 from mpired.formats.array import Array
 from mpired.formats.input_options import ORDERS, InputOptions
 from mpired.formats.missing import null_error
-from mpired.formats.names import also
 from mpired.sources.source import Source
-from mpired.values import listed
 
+_FEW = 20  # names in a message
+_SIGNS = frozenset("*?[")  # of patterns
 NO_DATATYPE = ", which no MPI datatype has; convert them to numbers"
 
 
@@ -153,7 +156,7 @@ class RankFile(NamedTuple):
             ways.append(choice(groups, taken))
             names = [each.name for each in self.others]
             if keeps and ways[0] and len(set(names)) == len(names) and all(each.keeps for each in self.others):
-                ways.append(f"carry what all ranks have in common with `keep='{listed(names)}'`")
+                ways.append(f"carry what all ranks have in common with `keep='{values.listed(names)}'`")
         for number, (first, *same) in enumerate(alike.values(), 1):
             own = max((each.way_out for each in (first, *same)), key=len)
             ends = ways_out(own, *(ways if number == len(alike) else ()))
@@ -177,7 +180,7 @@ def choice(columns: Sequence[tuple[str, Group]], taken: Group | None) -> str:
     names = [name for name, group in columns if taken is None or group in taken]
     if not names and len(columns) > 1 and taken is not None and Group.PAIR in taken:
         return "make pairs of two columns with `pair='VALUE,INDEX'`"
-    return f"choose with `columns='{listed(names)}'`" if names else ""
+    return f"choose with `columns='{values.listed(names)}'`" if names else ""
 
 
 def ways_out(*ways: str) -> str:
@@ -238,3 +241,65 @@ def reordered(fields: Sequence[str], others: Sequence[str], datatype: Datatype) 
     if list(fields) == list(others) or set(fields) != set(others) or set(fields) == set(datatype.form.names or ()):
         return None
     return f"fields {', '.join(map(escaped, fields))}, not {', '.join(map(escaped, others))}; save all in one order"
+
+
+def picked(source: Source, names: Iterable[str], wanted: Sequence[str], what: str) -> list[str]:
+    """Return the names that are wanted, in that order; a pattern stands for those that it matches, as in a shell."""
+    there = dict.fromkeys(names)
+    found: dict[str, None] = {}
+    for name in wanted:
+        some = [name] if name in there else [each for each in there if fnmatch.fnmatchcase(each, name)]
+        is_pattern = bool(_SIGNS & set(name))
+        if not some or (name not in there and not is_pattern):
+            pattern = " like" if is_pattern else ""
+            raise BufferFileError(
+                source.name, f"has no {what}{pattern} {name!r}; its {what}s are {some_names([*there])}"
+            )
+        found |= dict.fromkeys(some)
+    return list(found)
+
+
+def chosen(source: Source, names: Collection[str], inputs: InputOptions) -> tuple[dict[str, None], dict[str, None]]:
+    """Return the names of the arrays that are combined, none if all others are, and of those that are kept."""
+    # A name goes before a pattern, and of two patterns that of the arrays that are combined.
+    free = [name for name in names if name not in inputs.keep]
+    combined = dict.fromkeys(picked(source, free, inputs.pair or inputs.columns, inputs.noun))
+    if inputs.pair and len(combined) != 2:  # noqa: PLR2004 - a pair
+        raise UsageError("`pair`", f"means the {inputs.noun}s {some_names([*combined])} of {source.name}; name two")
+    kept = (name for name in picked(source, names, inputs.keep, inputs.noun) if name not in combined)
+    return combined, dict.fromkeys(kept)
+
+
+def some_names(names: Sequence[str]) -> str:
+    """Return some names, the first ones of many."""
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return f"{', '.join(map(repr, names[:_FEW])) or 'none'}{more}"
+
+
+def also(names: Sequence[str]) -> str:
+    """Return what a message about the first of some columns adds for the others."""
+    return f" (also {some_names(names)})" if names else ""
+
+
+def lacking(this: str, mine: Sequence[str], other: str, theirs: Sequence[str]) -> str:
+    """Say which buffers each of two lacks that the other has, for the end of a message; "" if some have no names."""
+    if not all([*mine, *theirs]):
+        return ""
+    text = ""
+    for who, names, others in ((this, mine, theirs), (other, theirs, mine)):
+        own = set(names)
+        if lacks := [name for name in others if name not in own]:
+            text += f", and {who} lacks {some_names(lacks)}"
+    return text
+
+
+def check_pair(source: Source, pair: Sequence[str], dtype: np.dtype, what: str) -> None:
+    """Raise `DatatypeError` if two columns or arrays of numbers, `dtype` together, are not a value and an index."""
+    if from_dtype(dtype).group is Group.PAIR:
+        return
+    value, index = (from_dtype(dtype[name]) for name in FIELDS)
+    reason = f"{what} {pair[0]!r}, {value.label}, and {pair[1]!r}, {index.label}, are not a value and an index"
+    way_out = "an index is an integer"
+    if value_index(index, value) is not None:
+        way_out += f"; `pair='{pair[1]},{pair[0]}'` has them in the other order"
+    raise DatatypeError(source.name, f"{reason}; {way_out}")

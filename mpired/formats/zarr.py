@@ -191,13 +191,11 @@ class Store(ArrayFile):
         carried = conventions.carried(variables)
         for variable, node in zip(variables, nodes.values(), strict=True):
             if hasattr(node, "shape"):
-                header = _described(variable, node, inputs)
-                is_carried = (header.carried or variable.name in carried) and not inputs.any_type
-                found[variable.name] = header._replace(carried=is_carried)
+                found[variable.name] = _described(variable, node, inputs, is_carried=variable.name in carried)
         return [found[name] for name in (path or _ROOT for path in self.paths) if name in found]
 
 
-def _described(variable: Variable, node: Any, inputs: InputOptions) -> ArrayHeader:
+def _described(variable: Variable, node: Any, inputs: InputOptions, *, is_carried: bool) -> ArrayHeader:
     """Describe an array, without the digest of its elements."""
     values, form, what = _attributes(node), None, f"array {variable.name!r}"
     with contextlib.suppress(DatatypeError, TypeError):  # NumPy's strings of any length have no byte order
@@ -214,7 +212,7 @@ def _described(variable: Variable, node: Any, inputs: InputOptions) -> ArrayHead
     codecs = [each if isinstance(each, dict) else each.get_config() for each in codecs]
     names = [each.get("id", each.get("name")) for each in codecs]
     return header._replace(
-        carried=is_text,
+        carried=(is_text or is_carried) and not inputs.any_type,
         chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(chunk, node.shape, strict=True)),
         dims=variable.dims,
         storage=", ".join([f"chunks of {chunk}", *(str(name) for name in names if name not in (None, "bytes"))]),

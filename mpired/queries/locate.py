@@ -21,9 +21,9 @@ from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError
 from mpired.formats import AtHand, InputOptions, RankFile
 from mpired.formats.array import blocks
+from mpired.formats.derived import in_order
 from mpired.formats.memory import paths
 from mpired.formats.rank import choice, ways_out
-from mpired.formats.transposed import in_order
 from mpired.log import step
 from mpired.ops import Op
 from mpired.ops.policy import holds

@@ -26,11 +26,10 @@ from mpired.errors import (
 )
 from mpired.formats import InputOptions, RankFile, format_named, open_rank
 from mpired.formats.array import UNKNOWN_COUNT
+from mpired.formats.derived import in_order
 from mpired.formats.input_options import OF_ARRAYS
 from mpired.formats.memory import RankInFile, check_holds_several
-from mpired.formats.names import lacking
-from mpired.formats.rank import reordered, turned
-from mpired.formats.transposed import in_order
+from mpired.formats.rank import lacking, reordered, turned
 from mpired.ranks.order import RankWord
 from mpired.sources.open import inspected_together, open_source
 

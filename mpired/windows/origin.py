@@ -20,10 +20,9 @@ from mpired.formats import Array, AtHand, InputOptions, Model, open_rank
 from mpired.formats.array import Reader, within_budget, within_memory
 from mpired.formats.convert import as_in
 from mpired.formats.decoding import Decoder
-from mpired.formats.derived import widened
+from mpired.formats.derived import in_order, widened
 from mpired.formats.memory import ArrayRank
-from mpired.formats.names import lacking
-from mpired.formats.transposed import in_order
+from mpired.formats.rank import lacking
 from mpired.ops.state import Elements
 from mpired.options import Options, PathLike
 from mpired.sources.compressed import UnpackedSource, unpacking_nbytes

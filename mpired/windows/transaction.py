@@ -30,8 +30,7 @@ from mpired.files.keys import of_file as keys_of_file
 from mpired.files.lock import LockTimeout, Target, open_replaced
 from mpired.files.places import lock_all, warn_of_hard_links
 from mpired.formats import Model, format_named
-from mpired.formats.names import lacking
-from mpired.formats.rank import reordered
+from mpired.formats.rank import lacking, reordered
 from mpired.log import step
 from mpired.ops.policy import holds
 from mpired.ranks import check_formats

@@ -16,7 +16,7 @@ from rows import together
 import mpired
 from mpired.datatypes import from_dtype
 from mpired.formats import Array
-from mpired.formats.transposed import in_order
+from mpired.formats.derived import in_order
 
 SHAPES = ((5, 7), (1, 6), (6, 1), (3, 1, 4), (2, 3, 4, 5), (130, 3), (3, 130), (0, 4))
 CODES = {"<i4": "bor", ">i4": "bor", "<f8": "sum", ">c16": "sum", "|u1": "bor", "?": "lor"}

@@ -18,6 +18,15 @@ from mpired.ops import OPS, STATISTICS
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CELL = re.compile(r"^\|.*\| `((?:[^`]* )?mpired [^`]+)` \|$", re.MULTILINE)
 
+NAMING = """python -c "
+import netCDF4
+with netCDF4.Dataset('t.nc', 'w', format='NETCDF3_CLASSIC') as file:
+    file.createDimension('x', 2)
+    for name in ('t', 'err'):
+        file.createVariable(name, 'f4', ('x',))[:] = 1, 2
+    file['t'].ancillary_variables = 'err'
+"
+"""
 GCC = "gcc -shared -fPIC -xc -o f.so - <<< 'void abort(); void f() { abort(); }'"
 DIFFERENCES = (
     *("null0.parquet null1.parquet", "--json null0.parquet null1.parquet", "t0.npy t1.npy", "packed0.nc packed1.nc"),
@@ -164,6 +173,8 @@ def of_refusals() -> Iterator[str]:
         "mpired reduce --op sum packed0.nc packed1.nc -o out.nc",
         "mpired reduce --op sum --unpack packed0.nc packed1.nc -o out.nc",
         "mpired reduce --op mean --unpack --nulls ignore packed[0-2].nc -o out.nc",
+        f"{NAMING}mpired reduce --op mean,std t.nc t.nc -o out.nc",
+        f"{NAMING}mpired reduce --op mean --columns t t.nc t.nc -o out.nc",
         "mpired reduce --op sum 'd*.npy' --to text",
         "mpired reduce --op sum 'd{0..2}.npy' --to text",
         "mpired reduce --op sum @list.txt --to text",
