@@ -325,19 +325,15 @@ def _create(documents: _Buffers, buffer: Array, store: Store | None, cells: Cell
     """Make the document of the array of a result; return its path, and which of its values mean missing elements."""
     dtype, shape = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form, buffer.dimensions
     path, origin = (buffer.name or "value").lstrip(_ROOT), buffer.origin.lstrip(_ROOT)
-    version, stored, is_same = 3 if store is None else store.version, dtype, False
-    old = None
+    version = 3 if store is None else store.version
+    old: Any = None
     if store is not None and buffer.origin and origin in store.paths and store.document(origin)[1]:
         old = store.node(origin)
-    attributes: dict[str, Any] = {}
-    fill = None
-    if old is not None:
-        attributes, fill, is_same = _like(old, buffer, dtype)
-        if old.ndim != len(shape):
-            attributes.pop(_DIMENSIONS, None)
-            old, is_same = None, False
-        elif is_same:
-            stored, is_same = old.dtype, old.path == path
+    attributes, fill, is_same = _like(old, buffer, dtype)
+    if old is not None and old.ndim != len(shape):
+        attributes.pop(_DIMENSIONS, None)
+        old, is_same = None, False
+    stored, is_same = old.dtype if is_same else dtype, is_same and old.path == path
     if buffer.nullable and dtype.kind == "b":
         raise DatatypeError(buffer.datatype.label, "has no value for missing elements in zarr; use `to='parquet'`")
     if not is_same and (dtype.kind not in "biufc" or dtype.char in "gG"):
@@ -361,6 +357,8 @@ def _create(documents: _Buffers, buffer: Array, store: Store | None, cells: Cell
 
 def _like(old: Any, buffer: Array, dtype: np.dtype) -> tuple[dict[str, Any], Any, bool]:
     """Return attributes and fill value of a result that is like an array, and whether its elements are of one type."""
+    if old is None:
+        return {}, None, False
     values, form = conventions.viewed(_attributes(old), old.dtype)
     attributes, fill = dict(old.metadata.attributes), old.fill_value
     if buffer.origin != buffer.own_name:  # it has other values
