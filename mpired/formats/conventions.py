@@ -22,6 +22,7 @@ Attributes: TypeAlias = Mapping[str, Attribute]
 FILL, MISSING, RANGE, LEAST, GREATEST = "_FillValue", "missing_value", "valid_range", "valid_min", "valid_max"
 LIMITS = (RANGE, LEAST, GREATEST)
 OF_THE_TYPE = (FILL, MISSING, *LIMITS)  # the attributes whose values are of the type of the array
+DIMENSIONS = "_ARRAY_DIMENSIONS"  # of xarray in Zarr
 SCALE, OFFSET, UNSIGNED = "scale_factor", "add_offset", "_Unsigned"
 _SIGNS = {("i", "true"): "u", ("u", "false"): "i"}
 # Attributes that name variables, of CF (appendix A) and UGRID. A word with a colon is the role of the name after it, or
@@ -53,7 +54,7 @@ _TELLING = {
 _NAMES = ("gw", "area", "date", "datesec")  # of weights, areas and dates of models that say so in no attribute
 PLACES = (
     "coordinates", "grid_mapping", "cell_measures", "coordinate_interpolation", "geometry", "mesh", "location",
-    "location_index_set",
+    "location_index_set", DIMENSIONS, "_Netcdf4Coordinates", "DIMENSION_LABELS",
 )  # fmt: skip
 """The attributes that say where the elements of an array are, whatever their values mean."""
 METHODS, ANCILLARY = "cell_methods", "ancillary_variables"

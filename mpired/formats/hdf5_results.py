@@ -24,7 +24,7 @@ from mpired.files import calls, copying
 from mpired.formats import conventions, hierarchy
 from mpired.formats.array import Array
 from mpired.formats.arrays import copy_whole, selections
-from mpired.formats.conventions import Attributes, octets_of, text_of
+from mpired.formats.conventions import PLACES, Attributes, octets_of, text_of
 from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute
 from mpired.formats.layout import encoded
 from mpired.formats.missing import Missing
@@ -40,7 +40,6 @@ _LARGER = 1.1  # the most that a copy may be larger than the elements that are c
 _LOSSY = frozenset({32013, 32017, 32018, 32024, 32028, 32033})  # zfp, sz and the like: results are exact
 _BITSHUFFLE = 32008  # it puts three values of its own before those that it is given
 _SCALES = (b"DIMENSION_LIST", b"REFERENCE_LIST")
-_PLACES = (*conventions.PLACES, "_Netcdf4Coordinates", "DIMENSION_LABELS")
 
 
 class _Result(NamedTuple):
@@ -204,7 +203,7 @@ def _create(file: h5py.File, result: _Result) -> None:
     copied = [
         each
         for each in (() if like is None else each_attribute(like.id))
-        if (key := text_of(each.name)) in own or (key not in result.left_out and (result.is_own or key in _PLACES))
+        if (key := text_of(each.name)) in own or (key not in result.left_out and (result.is_own or key in PLACES))
     ]
     _copy_attributes(copied, made, own)
 

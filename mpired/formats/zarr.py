@@ -44,13 +44,11 @@ _V2_ALL, _V3_NODE = ".zmetadata", "zarr.json"
 _MARKS = {2: (".zarray", ".zgroup"), 3: (_V3_NODE,)}
 _MAX_DOCUMENT = 16 << 20
 _MAX_NDIM = 64
-_DIMENSIONS = "_ARRAY_DIMENSIONS"
 _DOUBLE = struct.Struct("<d")
 _BLOSC_NBYTES = 16  # of a header, whose last four bytes are the length of the chunk
 _CHUNK_NBYTES = 4 << 20
 _MODE = 0o644  # of the members of a result
 _FAILURES = (Exception,)  # of the library
-_PLACES = (*conventions.PLACES, _DIMENSIONS)
 _PACKING = (conventions.SCALE, conventions.OFFSET, conventions.UNSIGNED)
 _OF_TYPE = frozenset({"delta", "fixedscaleoffset", "quantize", "astype", "packbits", "categorize"})  # filters
 
@@ -181,7 +179,7 @@ class Store(ArrayFile):
                 found[name] = ArrayHeader(name, None, None, label=label, reason=reason)
         variables = []
         for name, node in nodes.items():
-            dims: Any = getattr(node.metadata, "dimension_names", None) or node.attrs.get(_DIMENSIONS)
+            dims: Any = getattr(node.metadata, "dimension_names", None) or node.attrs.get(conventions.DIMENSIONS)
             if not (is_array := hasattr(node, "shape")):
                 dims = ()
             elif not isinstance(dims, list | tuple):  # as xarray writes them
@@ -249,7 +247,7 @@ def _as_numbers(attributes: Mapping[str, Any], fill: Any, version: int) -> Attri
             if isinstance(plain, str) or plain.dtype.kind in "iuf":
                 found[name] = plain
     # In version 2 the fill value is that of xarray, which has an attribute for it in version 3.
-    if fill is not None and version == 2 and isinstance(attributes.get(_DIMENSIONS), list):  # noqa: PLR2004
+    if fill is not None and version == 2 and isinstance(attributes.get(conventions.DIMENSIONS), list):  # noqa: PLR2004
         first, own = np.asarray(fill).reshape(-1), found.get(conventions.FILL)
         found[conventions.FILL] = np.append(first, own) if isinstance(own, np.ndarray) else first
     return found
@@ -331,7 +329,7 @@ def _create(documents: _Buffers, buffer: Array, store: Store | None, cells: Cell
         old = store.node(origin)
     attributes, fill, is_same = _like(old, buffer, dtype)
     if old is not None and old.ndim != len(shape):
-        attributes.pop(_DIMENSIONS, None)
+        attributes.pop(conventions.DIMENSIONS, None)
         old, is_same = None, False
     stored, is_same = old.dtype if is_same else dtype, is_same and old.path == path
     if buffer.nullable and dtype.kind == "b":
@@ -362,7 +360,7 @@ def _like(old: Any, buffer: Array, dtype: np.dtype) -> tuple[dict[str, Any], Any
     values, form = conventions.viewed(_attributes(old), old.dtype)
     attributes, fill = dict(old.metadata.attributes), old.fill_value
     if buffer.origin != buffer.own_name:  # it has other values
-        return {key: value for key, value in attributes.items() if key in _PLACES}, None, False
+        return {key: value for key, value in attributes.items() if key in conventions.PLACES}, None, False
     is_packed = conventions.packing(values, form) is not None
     is_specified = old.dtype.names is None or old.metadata.zarr_format == 2  # noqa: PLR2004 - structures in version 3
     if not is_packed and is_specified and agrees(buffer.datatype, form):
