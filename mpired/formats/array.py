@@ -53,6 +53,7 @@ class Array(NamedTuple):
     shape: tuple[int, ...] | None = None  # the dimensions that the file declares, None where it declares none
     fortran_order: bool = False  # whether the first index of `shape` runs fastest, as the elements are read
     name: str = ""  # the name in the file; "" if it has none
+    dims: tuple[str, ...] = ()  # the names of its dimensions, "" for one without; () if none has any
     parts: tuple[str, ...] = ()  # the columns that it consists of: one, or those of the values and indices of pairs
     reader: Opener | None = None  # opens it; None for a flat array
     isolated: bool = False  # whether a library decodes it, which a damaged file may end together with the process

@@ -309,9 +309,7 @@ def inspect(
         buffers = [_buffer(source, inputs, header, library, arrays) for header in headers]
     ignored = picked(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_coordinates else names
     same = KeptArrays(source, tuple(carried), library, kept, {*ignored}, inputs.coordinate_rtol)
-    dims = {each.name: each.dims for each in arrays if any(each.dims)}
-    same_if_any = same if carried else None
-    return RankFile(source, buffers, others, tuple(by_name), kept=same_if_any, dims=dims, headers=headers)
+    return RankFile(source, buffers, others, tuple(by_name), kept=same if carried else None, headers=headers)
 
 
 def _is_taken(array: ArrayHeader, inputs: InputOptions) -> bool:
@@ -349,8 +347,8 @@ def _buffer(
     shape, missing = array.shape or (), None if array.dtype is None else array.missing
     found = Array(
         array.source or source, datatype, array.count, stored, array.offset or 0, shape, array.fortran_order and
-        len(shape) > 1, array.name, nulls=0 if missing is None else None, nullable=inputs.nullable, missing=missing,
-        unset=array.unset, unit=array.unit, storage=array.storage, fixed_order=array.fixed_order,
+        len(shape) > 1, array.name, array.dims, nulls=0 if missing is None else None, nullable=inputs.nullable,
+        missing=missing, unset=array.unset, unit=array.unit, storage=array.storage, fixed_order=array.fixed_order,
     )  # fmt: skip
     if array.offset is not None and (array.dtype is not None or array.stored is not None):
         return found

@@ -93,7 +93,6 @@ class RankFile(NamedTuple):
     format: str = ""  # filled in by its row
     obstacle: str = ""  # why a file that is only looked at has no buffers
     kept: Kept | None = None
-    dims: Mapping[str, tuple[str, ...]] = {}  # of arrays whose dimensions have names
     headers: Sequence[Any] = ()  # an `arrays.ArrayHeader` for each array that is combined, in formats with attributes
     noun: str = "array"  # the format's word for one
     shards: Sequence[Source] = ()  # the files with its elements, if the source is only their index

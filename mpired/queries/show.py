@@ -158,7 +158,7 @@ def _numbers(datatype: Datatype, first: Elements, other: Elements | None = None)
 
 def _axis(file: RankFile, buffer: Array, axis: int, chosen: Selection) -> tuple[str, np.ndarray | None]:
     """Return the label of an axis, and its latitudes or longitudes; without these the slice if it is not all of it."""
-    name = next(iter(file.dims.get(buffer.name, ())[axis : axis + 1]), "") or f"axis {axis}"
+    name = next(iter(buffer.dims[axis : axis + 1]), "") or f"axis {axis}"
     indices, dim, kept = chosen.axes[axis], chosen.shape[axis], file.kept
     for each in kept.carried if isinstance(kept, KeptArrays) else ():
         unit = each.attributes.get("units", "")

@@ -293,7 +293,7 @@ def compare(this: str, file: RankFile, reference: tuple[str, RankFile], op: ops.
         raise CountError(file.source.name, f"{reason}{lacking('this file', *names)}; {ways}")
     alike = True
     for at, (buffer, like) in enumerate(zip(mine, theirs, strict=True)):
-        if file.dims and (how := turned(file.dims.get(buffer.name, ()), reference[1].dims.get(like.name, ()))):
+        if buffer.dims and (how := turned(buffer.dims, like.dims)):
             raise CountError(file.source.name, f"{this} has {how}, as in {_named(reference)}")
         if buffer.reader or buffer[1:] != like[1:]:
             alike = False
