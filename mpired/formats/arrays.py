@@ -260,12 +260,15 @@ class Library(NamedTuple):
     errors: tuple[type[Exception], ...] = ()  # exceptions for a damaged file, besides the usual ones
     context: Context | None = None  # of a library that only a worker calls
 
+    def do(self, source: Source, function: Callable[..., Any], *args: Any, inspects: bool = False) -> Any:
+        """Call a function with a file, this library and arguments, in a worker if only that calls the library."""
+        context, args = self.context, (source, self._replace(context=None), *args)
+        return function(*args) if context is None else apart(context, source.name, function, *args, inspects=inspects)
+
 
 def inspect_by(library: Library, source: Source, inputs: InputOptions) -> RankFile:
     """Describe a file by the arrays that a library finds in it."""
-    args = source, library._replace(context=None), inputs._replace(context=NO_LIMITS)
-    context = library.context
-    arrays = _described(*args) if context is None else apart(context, source.name, _described, *args, inspects=True)
+    arrays = library.do(source, _described, inputs._replace(context=NO_LIMITS), inspects=True)
     return inspect(source, inputs, arrays, library)
 
 
@@ -473,7 +476,7 @@ class KeptArrays(NamedTuple):
     def values(self, array: ArrayHeader) -> tuple[np.ndarray, ...]:
         """Return the values of a coordinate, and of its bounds."""
         names = [array.name, *filter(None, [self.bounds_of(array)])]
-        found = self._stored([each for each in self.carried if each.name in names])
+        found = self.library.do(self.source, _whole, [each for each in self.carried if each.name in names])
         return tuple(found[name] for name in names)
 
     def _is_close(self, array: ArrayHeader, other: Any, theirs: ArrayHeader) -> bool:
@@ -488,7 +491,7 @@ class KeptArrays(NamedTuple):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values of each, packed ones unpacked, with a mask if some are missing."""
-        found = self._stored(self.carried)
+        found: dict[str, np.ndarray] = self.library.do(self.source, _whole, self.carried)
         for each in self.carried:
             values, valid = found[each.name], None
             if each.packing is not None and not each.packing.wrong:
@@ -498,12 +501,6 @@ class KeptArrays(NamedTuple):
                 valid = None if each.missing is None else each.missing.present(values)
             found[each.name] = values if valid is None else np.ma.MaskedArray(values, mask=~valid)
         return found
-
-    def _stored(self, arrays: Sequence[ArrayHeader]) -> dict[str, np.ndarray]:
-        """Return all values of some as the file has them."""
-        args = self.source, self.library._replace(context=None), arrays
-        context = self.library.context
-        return _whole(*args) if context is None else apart(context, self.source.name, _whole, *args)
 
 
 def _whole(source: Source, library: Library, arrays: Sequence[ArrayHeader]) -> dict[str, np.ndarray]:
