@@ -72,13 +72,15 @@ def expand(pattern: str, ranks: Sequence[Recipient]) -> list[str]:
     return names
 
 
-def check_different(names: Sequence[str]) -> None:
+def check_different(results: Sequence[Result], request: Request) -> None:
     """Raise `UsageError` if two names of results are one file."""
-    paths = calls.real_paths(names) if len(names) > 1 else []
+    paths = calls.real_paths([each.path for each in results]) if len(results) > 1 else []
     if len(set(paths)) < len(paths):
-        name = next(name for name, path in zip(names, paths, strict=True) if paths.count(path) > 1)
-        reason = "would be the file of several results; put {rank}, {stem} or {group} into a pattern"
-        raise UsageError(name, f"{reason}, or name other files")
+        result = next(each for each, path in zip(results, paths, strict=True) if paths.count(path) > 1)
+        fields = "{op}" if request.collective.to_root else "{rank}, {stem} or {group}"
+        where = "the name of the directory" if result.folder else "a pattern"
+        reason = f"would be the file of several results; put {fields} into {where}"
+        raise UsageError(result.path, f"{reason}, or name other files")
 
 
 class GroupPlan(NamedTuple):

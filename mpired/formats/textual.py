@@ -81,12 +81,13 @@ def _text(value: object) -> str:
     """Return an object of Python as text: strings as they are, lists and structures as JSON."""
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
-    return _json((value,)) if isinstance(value, list | dict) else str(value)
+    return _json((value,)) if isinstance(value, list | tuple | dict) else str(value)
 
 
 def _json(parts: tuple[Any, ...]) -> str:
     """Return an object of Python as JSON, which has only finite numbers."""
-    return json.dumps(json.loads(json.dumps(parts[0], default=_text), parse_constant=str.lower))
+    text = json.dumps(parts[0], default=lambda each: each.tolist() if isinstance(each, np.ndarray) else _text(each))
+    return json.dumps(json.loads(text, parse_constant=str.lower))
 
 
 def _field(separator: str, parts: tuple[object, ...]) -> str:
