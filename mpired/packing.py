@@ -132,7 +132,7 @@ class Packing(Transfer):
         with Scratch(output.directory, output.name) as scratch, calls.errors_name(output.name):
             packed = self.gather(scratch, progress)
             with step("encoding results"):
-                self.layout([packed], output.fd)
+                self.layout.encode([packed], output.fd)
 
     def gather(self, scratch: Scratch, progress: Progress) -> Array:
         """Pack into a scratch file, and return the array in it."""

@@ -88,7 +88,7 @@ def _write(fd: int, end: int, lines: Iterable[str]) -> None:
     """Write lines behind `end`, in the place of what an attempt that failed has left."""
     calls.set_size(fd, end)
     os.lseek(fd, end, os.SEEK_SET)
-    encoder(lambda _: iter(lines))((), fd)
+    encoder(lambda _: iter(lines)).encode((), fd)
 
 
 def _lines(shown: Shown, tables: Sequence[ElementTable], *, with_bars: bool) -> Iterator[str]:

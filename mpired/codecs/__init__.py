@@ -162,7 +162,7 @@ def _first_frame(head: bytes) -> bytes:
 
 def by_suffix(path: str) -> Codec | None:
     """Return the codec that the ending of a name means, None if it means none."""
-    return _BY_SUFFIX.get(os.path.splitext(path)[1].lower()) if path.lower().endswith(_SUFFIXES) else None
+    return _BY_SUFFIX.get(os.path.splitext(path)[1].lower())
 
 
 def packing_nbytes(path: str, level: int | None) -> int:
@@ -176,4 +176,4 @@ def packing_nbytes(path: str, level: int | None) -> int:
 
 def stripped(path: str) -> str:
     """Return a name without the ending that means a codec."""
-    return os.path.splitext(path)[0] if by_suffix(path) else path
+    return os.path.splitext(path)[0] if path.lower().endswith(_SUFFIXES) else path

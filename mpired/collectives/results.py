@@ -21,6 +21,7 @@ from mpired.formats import (
     Array,
     ArrayLayout,
     AtHand,
+    Encoder,
     FlatLayout,
     Format,
     Layout,
@@ -273,11 +274,10 @@ def _around(file: RankFile, layout: Layout) -> Layout:
     if isinstance(layout, FlatLayout):
         # An array that is read in the other order is replaced by one in the order of the root.
         return FlatLayout(buffer.stored, around=buffer) if buffer.reader is None else layout
-    if buffer.datatype.is_spread:
+    if buffer.datatype.is_spread and format_named(file.format).needs_type:
         from mpired.formats.spread import SpreadLayout  # noqa: PLC0415 - few elements are spread
 
-        if isinstance(layout, SpreadLayout):
-            return SpreadLayout(layout.datatype, buffer.stored, around=buffer)
+        return Encoder(SpreadLayout(buffer.datatype, buffer.stored, around=buffer).encode)
     if file.left_out:
         reason = "would lose everything that is not chosen; carry them with `keep`, or write to another file"
         raise UsageError("`in_place`", reason)

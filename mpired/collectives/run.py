@@ -21,7 +21,7 @@ from mpired.errors import WorkerError
 from mpired.files import calls, copying
 from mpired.files.output import Output, StreamOutput
 from mpired.files.scratch import Scratch
-from mpired.formats import ArrayLayout, Encoder, FlatLayout, Layout, MarkingLayout, decoding
+from mpired.formats import ArrayLayout, Encoder, FlatLayout, Layout, decoding
 from mpired.formats.array import Array, stored_array
 from mpired.ops import overflow, stands_for_null
 from mpired.progress import Progress, no_progress
@@ -64,7 +64,7 @@ class Result(NamedTuple):
 def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], context: Context, *, link: bool) -> None:
     """Carry out a fold into the drafts of its results: workers write flat ones, the others are encoded afterwards."""
     flat: list[ResultFile] = []
-    encoded: list[tuple[Share, MarkingLayout | Encoder, Output]] = []
+    encoded: list[tuple[Share, Encoder, Output]] = []
     made: list[tuple[Layout, Output]] = []
     copied: list[tuple[Output, Output]] = []
     first: dict[object, Output] = {}
@@ -86,11 +86,11 @@ def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], contex
         counted.add(result.share[1:])
     if encoded:  # from a scratch file; workers write the flat ones meanwhile
         shares = [share for share, _, _ in encoded]
-        missing = [layout.missing if isinstance(layout, MarkingLayout) else () for _, layout, _ in encoded]
+        missing = [layout.missing for _, layout, _ in encoded]
         with folded(plan, shares, encoded[0][-1], context, also=flat, missing=missing) as arrays:
-            for (_, encode, draft), buffers in zip(encoded, arrays, strict=True):
+            for (_, layout, draft), buffers in zip(encoded, arrays, strict=True):
                 with draft.created() as fd, log.step("encoding results"):
-                    encode(buffers, fd)
+                    layout.encode(buffers, fd)
     else:
         fold(plan, flat, context)
     for layout, draft in made:

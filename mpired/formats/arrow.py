@@ -13,7 +13,7 @@ from mpired.errors import BufferFileError
 from mpired.formats import columns
 from mpired.formats.arrow_arrays import DTYPES, has_arrays
 from mpired.formats.columns import Change, Contents, Table, errors_of
-from mpired.formats.format import Encoder
+from mpired.formats.layout import Encoder
 from mpired.formats.local import DamageError, TableFile
 from mpired.formats.rank import Model
 from mpired.formats.streamed import limited

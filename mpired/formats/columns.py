@@ -30,8 +30,8 @@ from mpired.formats import streamed
 from mpired.formats.array import UNKNOWN_COUNT, Array, FlatReader, Reader
 from mpired.formats.arrow_arrays import DTYPES, column_of, has_arrays, is_plain, is_time, nullable_values, objects_of
 from mpired.formats.decoding import apart
-from mpired.formats.format import Encoder
 from mpired.formats.input_options import InputOptions
+from mpired.formats.layout import Encoder
 from mpired.formats.local import TableFile
 from mpired.formats.missing import NullsError
 from mpired.formats.names import check_pair, chosen, listed
@@ -423,7 +423,7 @@ def encoder(
                 batch = pa.record_batch([arrays[each] for each in schema.names], schema=schema)
                 writer.write_batch(batch, **options)
 
-    return encode
+    return Encoder(encode)
 
 
 def _columns_of(reader: Reader, datatype: Datatype, start: int, count: int, kinds: Sequence[pa.DataType]) -> list[Any]:

@@ -96,34 +96,28 @@ def _suffix(path: str) -> str:
     return "" if suffix[1:].isdecimal() else suffix  # a number, such as in `out.0`, means none
 
 
-def open_rank(word: str | AtHand, inputs: InputOptions) -> RankFile:
-    """Look at one rank's file: the one door from a word of the command line, or what a program has, to buffers."""
+def open_rank(word: str | AtHand, inputs: InputOptions, *, any_kind: bool = False) -> RankFile:
+    """Look at one rank's file: the one door from a word of the command line, or what a program has, to buffers.
+
+    A file of `any_kind` is described, also of one that is not read, or without a description.
+    """
     if isinstance(word, str):
         source = open_source(word, inputs.context, None if inputs.count is None else inputs.stream_limit)
     else:
         source, inputs = word.opened(inputs)
-    source, form = _recognised(source, inputs, word)
+    try:
+        source, form = _recognised(source, inputs, word)
+    except NotReadError as error:
+        if not any_kind:
+            raise
+        return RankFile(source.kept(), (), format=error.kind, obstacle=error.reason)
     if source.is_forward and not (inputs.forward and form.forward):
         source = source.kept()
+    if any_kind and form.needs_type and inputs.datatype is None:
+        reason = "does not store the type of its elements; give it with `type`"
+        return RankFile(source, (), format=form.name, obstacle=reason)
     file = form.inspect(source, inputs)
     return word.with_masks(file, nullable=inputs.nullable) if isinstance(word, ArrayRank) else file
-
-
-def look(word: str | AtHand, inputs: InputOptions) -> RankFile:
-    """Describe one file as far as possible, also one of a kind that is not read, or without a description."""
-    if isinstance(word, str):
-        source = open_source(word, inputs.context, inputs.stream_limit)
-    else:
-        source, inputs = word.opened(inputs)
-    try:
-        source, row = _recognised(source, inputs, word)
-    except NotReadError as error:
-        return RankFile(source.kept(), (), format=error.kind, obstacle=error.reason)
-    source = source.kept()
-    if row.needs_type and inputs.datatype is None:
-        reason = "does not store the type of its elements; give it with `type`"
-        return RankFile(source, (), format=row.name, obstacle=reason)
-    return row.inspect(source, inputs)
 
 
 def _recognised(source: Source, inputs: InputOptions, word: object) -> tuple[Source, Format]:

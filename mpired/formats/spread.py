@@ -157,7 +157,7 @@ class SpreadLayout:
     stored: np.dtype  # the NumPy form of a packed element in the byte order of the file
     around: Array | None = None  # the array that is replaced in place, whose other bytes stay; None for zeros
 
-    def __call__(self, results: Sequence[Array], fd: int) -> None:
+    def encode(self, results: Sequence[Array], fd: int) -> None:
         """Write one result, given as a flat buffer of native elements."""
         (result,) = results
         records = self._prepare(result.count, fd)

@@ -17,7 +17,7 @@ from mpired.datatypes import Datatype, Group
 from mpired.datatypes.times import as_times, dtype_name
 from mpired.errors import escaped
 from mpired.formats.array import Array
-from mpired.formats.format import Encoder
+from mpired.formats.layout import Encoder
 from mpired.progress import track
 
 _T = TypeVar("_T")
@@ -37,7 +37,7 @@ def encoder(lines: Callable[[Sequence[Array]], Iterator[str]], kept: Any = None)
         with os.fdopen(os.dup(fd), "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             file.writelines(f"{line}\n" for line in lines(results))
 
-    return encode
+    return Encoder(encode)
 
 
 def column_names(result: Array) -> list[str]:

@@ -82,7 +82,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
             else:
                 source = MemorySource(output.name, elements.view(np.uint8).data, (~null).view(np.uint8).data)
                 array = Array(source, like.datatype, like.count, elements.dtype)
-                layout([array._replace(validity=elements.nbytes if like.nullable else None)], output.fd)
+                layout.encode([array._replace(validity=elements.nbytes if like.nullable else None)], output.fd)
         if isinstance(output, Draft):
             # It is open to no more users than each window; a window that is being made has the rights of any new file.
             output.within.extend(filter(os.path.exists, self._windows))
