@@ -6,7 +6,7 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from mpired import installed, interrupts
 from mpired.datatypes import TIMES, Group
@@ -32,10 +32,9 @@ class Format(NamedTuple):
     name: str  # that of `--from` and `--to`
     suffixes: tuple[str, ...] = ()  # file name endings that mean it, in small letters with their dot
     magic: bytes = b""  # the first bytes of every such file, empty if there are none
-    # the kind of file, known by more than its first bytes, that is of this format; None where the magic tells
-    told_by: object = None
-    # other kinds of file that are of this format by their suffix, though another row may tell them by their content
-    holds: tuple[object, ...] = ()
+    # kinds of file, known by more than their first bytes, that are of this format: by their content if no other row
+    # has them earlier, or by their suffix
+    kinds: tuple[object, ...] = ()
     readable: bool = True  # whether it can be an input; else it is for results only
     # whether its files do not describe their elements, so that the user declares datatype, count and byte order
     needs_type: bool = False
@@ -65,6 +64,7 @@ class Format(NamedTuple):
     decoding: int = 0  # bytes of memory that a process holds to read a file, with its libraries, besides the blocks
     encoding: int = 0  # bytes of memory that it takes at most to write a result, with its libraries
     address_space: int = 0  # bytes that its libraries need to be loaded; some crash where they cannot be mapped
+    own: str = ""  # the module of mpired that knows the format, if it has not its name
     # the module that knows an installed format, such as `PACKAGE.MODULE`; "" for those of mpired itself. It supplies
     # `inspect` if the format is `readable`, `prepare`, and `rewrite` if it is `updatable` and `streamed`
     place: str = ""
@@ -77,8 +77,7 @@ class Format(NamedTuple):
     @property
     def module(self) -> Any:
         """The module that knows the format; imported only where the format is used."""
-        own = self.name if self.readable else "textual"
-        return _imported(self.place or f"mpired.formats.{own}", self.address_space)
+        return _imported(self.place or f"mpired.formats.{self.own or self.name}", self.address_space)
 
     def inspect(self, source: Source, inputs: InputOptions) -> RankFile:
         """Describe a file of this format, from its header."""
@@ -92,28 +91,22 @@ class Format(NamedTuple):
     def prepare(self, model: Model) -> Layout:
         """Say how a result like `model` is written in this format, or why it cannot be."""
         kept, buffers = model.kept, model.buffers
-        if kept and (self.keeps != kept.kind or (self.has_arrays and model.format != self.name)):
-            if kept.chosen:
-                return self._carrying(model, kept)
+        is_other = kept and (self.keeps != kept.kind or (self.has_arrays and model.format != self.name))
+        if kept and is_other and not kept.chosen:
             model = model._replace(kept=None)
-        if (
-            self.c_order
-            or buffers[1:]
-            or any(each.alone is not None or each.datatype.group in TIMES for each in buffers)
-        ):
+        is_rare = any(each.alone is not None or each.datatype.group in TIMES for each in buffers)
+        if self.c_order or buffers[1:] or is_rare:
             self._check(model)
+        if is_other and model.kept:
+            return self._carrying(model, kept)
         if model.format != self.name:  # what a file of another format has besides its elements means nothing here
-            model = model._replace(source=None, cells=Cells())
+            model = model._replace(format=self.name, source=None, cells=Cells())
         if self.has_arrays and self.has_nulls and any(map(in_two, buffers)):
             fields = [FIELDS if in_two(each) else ("",) for each in buffers]
             split = zip(buffers, fields, strict=True)
             parts = [each.of_field(field_type(each.datatype, field), field) for each, own in split for field in own]
             return paired(self.prepare(model._replace(buffers=tuple(parts))), fields)
-        if not self.readable and not self.place:
-            return cast("Layout", self.module.encoder(getattr(self.module, f"{self.name}_lines"), model.kept))
-        if not self.place:
-            return cast("Layout", self.module.prepare(model))
-        layout = self._call("prepare", f"`to={self.name!r}`", model)
+        layout = self._call("prepare", f"`to={self.name!r}`", model) if self.place else self.module.prepare(model)
         return layout if isinstance(layout, FlatLayout | ArrayLayout | Encoder) else Encoder(layout)
 
     def _check(self, model: Model) -> None:
@@ -169,8 +162,6 @@ class Format(NamedTuple):
                 return is_text or reads_back(array, marked)
             return False
 
-        if self.has_columns:
-            self._check(model)
         arrays = [each._replace(nullable=each.nulls != 0) for each in arrays]
         carried = [each for each in arrays if holds(each)]
         names = {each.name for each in carried}

@@ -26,8 +26,8 @@ from mpired.formats.arrays import ArrayHeader, Library, Pieces, PiecesFile
 from mpired.formats.conventions import Attribute, Attributes, Variable, octets_of, text_of
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, Encoder, encoded
-from mpired.formats.local import DamageError, SourceFile
 from mpired.formats.rank import Model, RankFile
+from mpired.formats.streamed import DamageError, SourceFile
 from mpired.sources.local import peek
 from mpired.sources.source import OpenSource, Source
 

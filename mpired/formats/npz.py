@@ -27,9 +27,8 @@ from mpired.formats.array import Array
 from mpired.formats.arrays import ArrayFile, ArrayHeader, Library, inspect_by
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, Encoder, encoded
-from mpired.formats.local import SourceFile
 from mpired.formats.rank import Model, RankFile
-from mpired.formats.streamed import errors_of
+from mpired.formats.streamed import SourceFile, errors_of
 from mpired.sources.source import Source
 
 _ERRORS = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, struct.error)

@@ -25,7 +25,7 @@ _ANY_NBYTES = 1 << 62  # of a stream
 _COLUMNS = Format("", has_columns=True, has_notes=True, keeps="columns", has_nulls=True, has_times=True,
     streamed=True, noun="column", address_space=_ARROW)  # fmt: skip
 _ARRAYS = Format("", has_columns=True, has_arrays=True, c_order=True, keeps="arrays", updatable=True)
-_TEXT = Format("", readable=False, keeps="columns", has_nulls=True, has_times=True)
+_TEXT = Format("", own="textual", readable=False, keeps="columns", has_nulls=True, has_times=True)
 _TEXT_COLUMNS = _TEXT._replace(has_columns=True, noun="column")
 _ROWS: tuple[Format, ...] = (
     Format("raw", (".bin", ".raw"), needs_type=True, updatable=True, forward=True,
@@ -35,19 +35,19 @@ _ROWS: tuple[Format, ...] = (
         doc="every numeric column a buffer", decoding=64 << 20, encoding=112 << 20),
     _COLUMNS._replace(name="arrow", suffixes=(".arrow", ".feather"), magic=b"ARROW1", updatable=True,
         doc="Arrow IPC file; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
-    _COLUMNS._replace(name="arrows", suffixes=(".arrows",), told_by=foreign.ARROW_STREAM,
+    _COLUMNS._replace(name="arrows", suffixes=(".arrows",), own="arrow", kinds=(foreign.ARROW_STREAM,),
         doc="Arrow IPC stream; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
-    _ARRAYS._replace(name="npz", suffixes=(".npz",), told_by=foreign.NPZ, has_times=True, c_order=False,
+    _ARRAYS._replace(name="npz", suffixes=(".npz",), kinds=(foreign.NPZ,), has_times=True, c_order=False,
         doc="NumPy's archive of arrays, each a buffer"),
-    _ARRAYS._replace(name="safetensors", suffixes=(".safetensors", INDEX_SUFFIX), told_by=foreign.SAFETENSORS,
+    _ARRAYS._replace(name="safetensors", suffixes=(".safetensors", INDEX_SUFFIX), kinds=(foreign.SAFETENSORS,),
         has_notes=True, in_place=True, noun="tensor", doc="tensors, each a buffer"),
-    _ARRAYS._replace(name="hdf5", suffixes=(".h5", ".hdf5", ".he5"), told_by=foreign.HDF5, holds=(foreign.NETCDF4,),
+    _ARRAYS._replace(name="hdf5", suffixes=(".h5", ".hdf5", ".he5"), kinds=(foreign.HDF5, foreign.NETCDF4),
         has_nulls=True, has_strings=True, in_place=True, noun="dataset", doc="groups of arrays, each a buffer",
         decoding=64 << 20, encoding=64 << 20),
-    _ARRAYS._replace(name="netcdf", suffixes=(".nc", ".nc4", ".cdf"), told_by=foreign.NETCDF,
-        holds=(foreign.NETCDF4, foreign.HDF5), has_nulls=True, in_place=True, noun="variable",
+    _ARRAYS._replace(name="netcdf", suffixes=(".nc", ".nc4", ".cdf"),
+        kinds=(foreign.NETCDF, foreign.NETCDF4, foreign.HDF5), has_nulls=True, in_place=True, noun="variable",
         doc="variables, each a buffer: classic, CDF-5 and netCDF-4", decoding=16 << 20, encoding=24 << 20),
-    _ARRAYS._replace(name="zarr", suffixes=(".zarr.zip",), magic=STORE_HEAD, told_by=foreign.ZARR, has_nulls=True,
+    _ARRAYS._replace(name="zarr", suffixes=(".zarr.zip",), magic=STORE_HEAD, kinds=(foreign.ZARR,), has_nulls=True,
         streamed=True, directories=(".zarr",), doc="Zarr store, each array a buffer", decoding=64 << 20,
         encoding=96 << 20),
     _TEXT._replace(name="text", suffixes=(".txt",), doc="an element a line"),
@@ -202,8 +202,8 @@ def _by_content(
         kind = foreign.by_content(start, source.nbytes, functools.partial(peek, source))
     if kind is None:
         return None, None
-    rows = [row for row in _ROWS if row.told_by is kind] + [row for row in reversed(_ROWS) if kind in row.holds]
-    row = named if named in rows else next(iter(rows), None)
+    rows = [row for row in reversed(_ROWS) if kind in row.kinds]
+    row = named if named in rows else min(rows, key=lambda each: each.kinds.index(kind), default=None)
     return row, None if row else kind
 
 

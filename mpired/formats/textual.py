@@ -18,6 +18,7 @@ from mpired.datatypes.times import as_times, dtype_name
 from mpired.errors import escaped
 from mpired.formats.array import Array
 from mpired.formats.layout import Encoder
+from mpired.formats.rank import Model
 from mpired.progress import track
 
 _T = TypeVar("_T")
@@ -26,18 +27,24 @@ _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?")
 _FIRST, _LAST = 10, 5  # elements of a table
 
 
-def encoder(lines: Callable[[Sequence[Array]], Iterator[str]], kept: Any = None) -> Encoder:
-    """Return the encoder that writes these lines, also for columns that are kept, in the order of their file."""
+def prepare(model: Model) -> Encoder:
+    """Say how results like `model` are written, also columns that are kept, in the order of their file."""
+    kept, lines = model.kept, globals()[f"{model.format}_lines"]
 
     def encode(results: Sequence[Array], fd: int) -> None:
         if kept is not None:
             places = {name: place for place, name in enumerate(kept.schema.names)}
             every = *results, *kept.buffers(fortran_order=False)
             results = sorted(every, key=lambda each: places.get(each.name.partition(",")[0], len(places)))
-        with os.fdopen(os.dup(fd), "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-            file.writelines(f"{line}\n" for line in lines(results))
+        write_lines(lines(results), fd)
 
     return Encoder(encode)
+
+
+def write_lines(lines: Iterable[str], fd: int) -> None:
+    """Write lines to an open file."""
+    with os.fdopen(os.dup(fd), "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines)
 
 
 def column_names(result: Array) -> list[str]:

@@ -32,11 +32,10 @@ from mpired.formats.conventions import Attributes, Variable
 from mpired.formats.decoding import apart, write_apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import Encoder, encoded
-from mpired.formats.local import SourceFile
 from mpired.formats.missing import Missing
 from mpired.formats.npz import new_member
 from mpired.formats.rank import Cells, Model, RankFile, dtype_text
-from mpired.formats.streamed import errors_of, too_large
+from mpired.formats.streamed import SourceFile, errors_of, too_large
 from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
 
 _ROOT = "/"  # the name of an array that is the whole store
