@@ -275,9 +275,9 @@ def _around(file: RankFile, layout: Layout) -> Layout:
         # An array that is read in the other order is replaced by one in the order of the root.
         return FlatLayout(buffer.stored, around=buffer) if buffer.reader is None else layout
     if buffer.datatype.is_spread and format_named(file.format).needs_type:
-        from mpired.formats.spread import SpreadLayout  # noqa: PLC0415 - few elements are spread
+        from mpired.formats.spread import spread_encoder  # noqa: PLC0415 - few elements are spread
 
-        return Encoder(SpreadLayout(buffer.datatype, buffer.stored, around=buffer).encode)
+        return Encoder(spread_encoder(buffer.datatype, buffer.stored, buffer))
     if file.left_out:
         reason = "would lose everything that is not chosen; carry them with `keep`, or write to another file"
         raise UsageError("`in_place`", reason)

@@ -179,7 +179,7 @@ def stored_array(array: Array) -> Array:
 
 def has_unknown_length(ranks: Sequence[Array]) -> bool:
     """Return whether the count of ranks shows only at their end."""
-    return stored_array(ranks[0]).count == UNKNOWN_COUNT
+    return (ranks[0].values or ranks[0]).count == UNKNOWN_COUNT
 
 
 def with_stored(array: Array, **changes: Any) -> Array:

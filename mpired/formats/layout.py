@@ -160,8 +160,6 @@ def encoded(
             block = np.empty(count, array.datatype.form)
             there = reader.read(start, block)
             if there is not None and not there.all():
-                if fill is None:
-                    raise ValueError(f"array {array.name!r} needs a fill value for missing elements")
                 block[~there] = fill
             yield as_in(stored, block, array.datatype, array.name, start)
             start += count

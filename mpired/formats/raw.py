@@ -10,7 +10,7 @@ from mpired.formats.array import UNKNOWN_COUNT, Array
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import Encoder, FlatLayout
 from mpired.formats.rank import Model, RankFile
-from mpired.formats.spread import Records, SpreadLayout, SpreadReader
+from mpired.formats.spread import Records, SpreadReader, spread_encoder
 from mpired.sources.source import Source
 
 
@@ -69,7 +69,7 @@ def prepare(model: Model) -> FlatLayout | Encoder:
     stored = datatype.form.newbyteorder(buffer.byte_order)
     if datatype.is_spread:
         Records(datatype, buffer.count, 0).check_apart("other formats take them one after another, e.g. `to='npy'`")
-        return Encoder(SpreadLayout(datatype, stored).encode)
+        return Encoder(spread_encoder(datatype, stored))
     # A first entry behind the start of its element is there in the result, too.
     offset = max(0, -datatype.origin)
     return FlatLayout(stored, bytes(offset))

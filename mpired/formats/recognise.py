@@ -1,14 +1,21 @@
-"""The table of formats: how a file is recognised, and in which format a result is written."""
+"""The table of formats: how a file is recognised, and in which format a result is written.
+
+Installed formats, the entry points of the group `mpired.formats`, are looked for only where no row of mpired's own has
+a name, a suffix or the first bytes of a file, so that no package takes one of these over. A package that cannot be
+loaded is an error of its own files: those whose format is named, and those with the suffix `.NAME`.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
-from mpired import codecs
+from mpired import codecs, installed, interrupts
 from mpired.errors import BufferFileError, NotReadError, UsageError
-from mpired.formats import foreign, plugins
+from mpired.formats import foreign
 from mpired.formats.array import Array
 from mpired.formats.format import Format
 from mpired.formats.input_options import InputOptions
@@ -67,7 +74,9 @@ _FOR_TERMINALS = FORMATS["table"]
 
 def format_named(name: str, option: str = "format", *, readable: bool = False) -> Format:
     """Return the row of that name, for an option that names a format, perhaps one that can be an input."""
-    row = FORMATS.get(name) or plugins.named(name)
+    row = FORMATS.get(name) or (_installed(name) if name in installed_names() else None)
+    if isinstance(row, str):
+        raise BufferFileError(f"format {name!r}", row)
     if row is None or (readable and not row.readable):
         names = ", ".join(format_names(readable=readable))
         what = f"is none of {names}" if readable else f"is not a format; the formats are {names}"
@@ -78,18 +87,58 @@ def format_named(name: str, option: str = "format", *, readable: bool = False) -
 def format_names(*, readable: bool = False) -> list[str]:
     """Return the names of all formats, perhaps of those that can be an input; installed ones are not loaded for it."""
     own = [row.name for row in _ROWS if row.readable or not readable]
-    return [*own, *(name for name in plugins.points() if name not in FORMATS)]
+    return [*own, *(name for name in installed_names() if name not in FORMATS)]
+
+
+@functools.cache
+def installed_names() -> dict[str, list[Any]]:
+    """Return the entry points of the installed formats by their names, in order; no package's code runs."""
+    return dict(sorted(installed.entry_points("mpired.formats").items()))
+
+
+@functools.cache
+def _installed(name: str) -> Format | str:
+    """Return the row of an entry point, or the reason why there is none."""
+    own = installed_names()[name]
+    if len(own) > 1:
+        return f"is the format of {len(own)} entry points ({installed.homes(own)}); remove all but one"
+    whose = f"is an installed format, and {installed.homes(own)}"
+    try:
+        with interrupts.defer_signals(), installed.loading():
+            row = own[0].load()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of another package
+        return f"{whose} cannot be loaded ({type(error).__name__}: {error}); repair or remove the package"
+    if not isinstance(row, Format) or row.name != name or not row.place:
+        return f"{whose} is not an mpired.formats.Format with this name and a `place`; repair or remove the package"
+    return row
+
+
+def _only_installed(path: str, how: str, test: Callable[[Format], bool]) -> Format | None:
+    """Return the only installed format for which a test holds, None if there is none."""
+    found = [row for row in map(_installed, installed_names()) if isinstance(row, Format) and test(row)]
+    if len(found) > 1:
+        texts = " and ".join(row.name for row in found)
+        way_out = "say which with `format`, or with `to` for a result"
+        raise BufferFileError(path, f"is {texts} {how}, which are installed formats; {way_out}")
+    return found[0] if found else None
 
 
 def by_suffix(path: str) -> Format | None:
     """Return the format that the ending of `path` means, None if it means none."""
     suffix = _suffix(path)
-    return _BY_SUFFIX.get(suffix) or (plugins.by_suffix(path, suffix) if suffix else None)
+    if suffix in _BY_SUFFIX or not suffix:
+        return _BY_SUFFIX.get(suffix)
+    row = _only_installed(path, "by its suffix", lambda row: suffix in row.suffixes)
+    if row is None and suffix[1:] in installed_names() and isinstance(reason := _installed(suffix[1:]), str):
+        raise BufferFileError(path, f"{suffix[1:]}, by its suffix, {reason}")
+    return row
 
 
 def _suffix(path: str) -> str:
     """Return the ending of a name that may mean a format, without that of compressed bytes behind it."""
-    name = codecs.stripped(path.rpartition(os.sep)[2]).lower()
+    name = path.rpartition(os.sep)[2].lower()
+    if name.endswith(codecs.SUFFIXES):
+        name = os.path.splitext(name)[0]
     if name.endswith(_LONG_SUFFIXES):
         return next(each for each in _LONG_SUFFIXES if name.endswith(each))
     suffix = os.path.splitext(name)[1]
@@ -173,7 +222,9 @@ def recognise(source: Source, inputs: InputOptions, start: bytes | None = None) 
     by_content, kind = _by_content(source, start, named)
     # Raw bytes of a declared datatype have any name: only if they seem to be a file, packages are asked for it.
     if by_content is None and named is None and (kind or inputs.datatype is None or _suffix(source.name)):
-        by_content = plugins.by_content(source.name, start)
+        by_content = _only_installed(
+            source.name, "by its first bytes", lambda row: bool(row.magic) and start.startswith(row.magic)
+        )
     if by_content is None and kind and (named is None or not named.place):
         raise NotReadError(source.name, f"is {kind.name}; {kind.way_out}", kind.name)
     path = source.name if source.packed is None else codecs.stripped(source.name)
