@@ -123,7 +123,7 @@ class Packing(Transfer):
     def write(self, output: Output, progress: Progress) -> None:
         """Write the units, directly or by an encoder."""
         if isinstance(self.layout, FlatLayout):
-            output.allocate(self.layout.offset + self.count * self.layout.stored.itemsize)
+            output.allocate(self.layout.end(self.count))
             with calls.errors_name(output.name):
                 calls.pwrite_all(output.fd, self.layout.head, 0)
             for _ in progress(self._write(output, self.layout), self.records.nbytes):

@@ -51,7 +51,7 @@ class Result(NamedTuple):
         if isinstance(self.layout, FlatLayout):
             around = self.layout.around
             after = 0 if around is None else max(0, around.source.nbytes - around.end)
-            return _end(self.layout, self.share.count_of(plan.buffers[0][0].count)) + after, True
+            return self.layout.end(self.share.count_of(plan.buffers[0][0].count)) + after, True
         arrays = self.arrays(plan).values()
         return sum(self.share.count_of(each.rank.count) * each.datatype.itemsize for each in arrays), False
 
@@ -112,16 +112,9 @@ def _flow(result: Result, layout: FlatLayout, output: StreamOutput, plan: Plan) 
     return ResultFile(output.shared, output.stream_name, result.share, regions, flow=write)
 
 
-def _end(layout: FlatLayout, count: int) -> int:
-    """Return the offset behind the last element; a file that is replaced may still lack the padding of that."""
-    end = layout.offset + count * layout.stored.itemsize
-    replaced = layout.around
-    return min(end, replaced.source.nbytes) if replaced is not None and end == replaced.end else end
-
-
 def _begun(result: Result, layout: FlatLayout, draft: Output, plan: Plan) -> ResultFile:
     """Write what a flat file has besides the elements, or another file around them; return where these go."""
-    end = _end(layout, result.share.count_of(plan.buffers[0][0].count))
+    end = layout.end(result.share.count_of(plan.buffers[0][0].count))
     with draft.created(None if layout.around or plan.has_unknown_length else end) as fd:
         if buffer := layout.around or layout.before:
             with closing(buffer.source.open()) as file, calls.errors_name(draft.name):

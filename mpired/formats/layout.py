@@ -37,6 +37,11 @@ class FlatLayout(NamedTuple):
         like = self.around or self.before
         return len(self.head) if like is None else like.offset
 
+    def end(self, count: int) -> int:
+        """Return the bytes to the end of `count` elements; a file that is replaced may lack the last padding."""
+        end, replaced = self.offset + count * self.stored.itemsize, self.around
+        return min(end, replaced.source.nbytes) if replaced is not None and end == replaced.end else end
+
 
 class ArrayLayout(NamedTuple):
     """The layout of results as arrays of a file, each in one piece. It also encodes results from a scratch file."""

@@ -44,7 +44,7 @@ def planned_size(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[s
     form, layout = laid_out(path, to, model, op)
     like = model.buffers[0]
     if isinstance(layout, FlatLayout):
-        return form.name, layout.offset + like.count * layout.stored.itemsize, True
+        return form.name, layout.end(like.count), True
     return form.name, like.count * like.datatype.itemsize, False
 
 
