@@ -62,7 +62,8 @@ def repeated(plan: Callable[[Context], _P], work: Callable[[_P, Context], _R], i
             reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
             reason += "; write it to a file first"
         raise UsageError(STANDARD_INPUT if stream == "-" else stream, reason)
-    with contextlib.closing(Decoder()) as worker:
+    worker = Decoder()
+    try:
         context = context if context.worker is not None else context._replace(worker=worker)
         while True:
             number += 1
@@ -73,6 +74,9 @@ def repeated(plan: Callable[[Context], _P], work: Callable[[_P, Context], _R], i
                 # To read all again is for the user to decide: objects are paid for, and many machines read.
                 if number == _ATTEMPTS or _stream(inputs) or is_url(error.subject) or not engine.same_host:
                     raise
+    finally:
+        if worker.answers is not None:
+            worker.close()
 
 
 def carry_out(plan: Callable[[Context], _C], inputs: Paths, context: Context) -> _C:

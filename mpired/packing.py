@@ -123,7 +123,7 @@ class Packing(Transfer):
     def write(self, output: Output, progress: Progress) -> None:
         """Write the units, directly or by an encoder."""
         if isinstance(self.layout, FlatLayout):
-            output.allocate(self.layout.offset + self.count * self.layout.stored.itemsize)
+            output.allocate(self.layout.end(self.count))
             with calls.errors_name(output.name):
                 calls.pwrite_all(output.fd, self.layout.head, 0)
             for _ in progress(self._write(output, self.layout), self.records.nbytes):
@@ -132,7 +132,7 @@ class Packing(Transfer):
         with Scratch(output.directory, output.name) as scratch, calls.errors_name(output.name):
             packed = self.gather(scratch, progress)
             with step("encoding results"):
-                self.layout([packed], output.fd)
+                self.layout.encode([packed], output.fd)
 
     def gather(self, scratch: Scratch, progress: Progress) -> Array:
         """Pack into a scratch file, and return the array in it."""

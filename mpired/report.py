@@ -416,8 +416,7 @@ def describe_call(call: Call) -> Description:
 def describe_packing(plan: Packing) -> Description:
     """Return what a packing would do."""
     flat = plan.layout if isinstance(plan.layout, FlatLayout) else None
-    stored = plan.packed.stored if flat is None else flat.stored
-    nbytes = (0 if flat is None else flat.offset) + plan.count * stored.itemsize
+    nbytes = plan.count * plan.packed.stored.itemsize if flat is None else flat.end(plan.count)
     return Description(
         call=plan.function,
         op="",

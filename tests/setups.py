@@ -11,7 +11,7 @@ from functools import partial
 
 from mpired.collectives import plan
 from mpired.files import stores
-from mpired.formats import plugins
+from mpired.formats import recognise
 
 
 def seeing(*folders: object) -> Callable[[], None]:
@@ -23,7 +23,7 @@ def _see(*folders: str) -> None:
     sys.path[:0] = folders
     faulthandler.disable()  # pytest has the interpreter write a report of a crash
     warnings.simplefilter("ignore", ResourceWarning)  # of what an op leaves behind
-    for cached in vars(plugins).values():  # what this process has found before
+    for cached in vars(recognise).values():  # what this process has found before
         getattr(cached, "cache_clear", bool)()
 
 

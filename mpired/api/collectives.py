@@ -87,7 +87,7 @@ def _call(
         words = rank_list(words, options)
         files = [*paths([*words, *(options["group_b"] or ())])]
         if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
-            path = None if output is None else path_at_hand(output, "output")
+            path = output if output is None or isinstance(output, str) else path_at_hand(output, "output")
             plan = partial(plan_call, name, words, op, path, options)
             with cautions.collect_warnings(also=cautions.warn) as warned:
                 done = attempts.carry_out(plan, files, context)

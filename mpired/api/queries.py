@@ -13,8 +13,7 @@ from mpired import attempts
 from mpired.api.signatures import with_options
 from mpired.context import Context
 from mpired.errors import UsageError
-from mpired.formats import AtHand, InputOptions, RankFile
-from mpired.formats import look as describe
+from mpired.formats import AtHand, InputOptions, RankFile, open_rank
 from mpired.formats.memory import ArrayRank, all_at_hand, at_hand, path_at_hand, paths
 from mpired.ops import Ops, is_list
 from mpired.options import DIFF, INPUTS, LOCATE, SHOW, Options, PathLike, Rank, Several
@@ -49,7 +48,7 @@ def info(path: Rank, *, context: Context, **options: Any) -> RankFile:
 def look(rank: str | AtHand, options: Options, context: Context) -> RankFile:
     """Describe a file as `info` does, in whose directory nothing is left to finish."""
     inputs = InputOptions.of(options, context)
-    file = describe(rank, inputs)
+    file = open_rank(rank, inputs, any_kind=True)
     if not file.obstacle:
         check_formats(inputs, {file.format})
     return file

@@ -23,7 +23,7 @@ from mpired.errors import MpiredError, UsageError, escaped, number, raise_all
 from mpired.files import calls
 from mpired.files.names import check_are_data
 from mpired.files.output import open_output
-from mpired.formats.textual import encoder
+from mpired.formats.textual import write_lines
 from mpired.options import SHOW, part
 from mpired.queries.elements import in_json
 from mpired.queries.figures import Part, Shown
@@ -88,7 +88,7 @@ def _write(fd: int, end: int, lines: Iterable[str]) -> None:
     """Write lines behind `end`, in the place of what an attempt that failed has left."""
     calls.set_size(fd, end)
     os.lseek(fd, end, os.SEEK_SET)
-    encoder(lambda _: iter(lines))((), fd)
+    write_lines(lines, fd)
 
 
 def _lines(shown: Shown, tables: Sequence[ElementTable], *, with_bars: bool) -> Iterator[str]:

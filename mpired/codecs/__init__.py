@@ -139,7 +139,7 @@ CODECS = {row.name: row for row in _ROWS}
 # A frame that zstd and lz4 skip, as pzstd and tools that index write first: 4 bytes, the length, the content.
 _SKIPPED = tuple(bytes((first, 0x2A, 0x4D, 0x18)) for first in range(0x50, 0x60))
 _BY_SUFFIX = {row.suffix: row for row in _ROWS}
-_SUFFIXES = tuple(_BY_SUFFIX)
+SUFFIXES = tuple(_BY_SUFFIX)
 # Most ranks are not compressed, which one byte shows.
 _FIRST_BYTES = frozenset({row.magic[0] for row in _ROWS} | {frame[0] for frame in _SKIPPED})
 
@@ -162,7 +162,7 @@ def _first_frame(head: bytes) -> bytes:
 
 def by_suffix(path: str) -> Codec | None:
     """Return the codec that the ending of a name means, None if it means none."""
-    return _BY_SUFFIX.get(os.path.splitext(path)[1].lower()) if path.lower().endswith(_SUFFIXES) else None
+    return _BY_SUFFIX.get(os.path.splitext(path)[1].lower())
 
 
 def packing_nbytes(path: str, level: int | None) -> int:
@@ -176,4 +176,4 @@ def packing_nbytes(path: str, level: int | None) -> int:
 
 def stripped(path: str) -> str:
     """Return a name without the ending that means a codec."""
-    return os.path.splitext(path)[0] if by_suffix(path) else path
+    return os.path.splitext(path)[0] if path.lower().endswith(SUFFIXES) else path

@@ -139,7 +139,7 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     results = tuple(results_of(group_plan, request, terminal=terminal) for group_plan in groups)
     every = tuple(result for each in results for result in each)
     paths = [result.path for result in every]
-    check_different(paths)
+    check_different(every, request)
     folders = {result.folder for result in every if result.folder and not os.path.isdir(result.folder)}
     beside: list[str] = []
     if request.note is not None:

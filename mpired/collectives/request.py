@@ -179,7 +179,7 @@ def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> Inp
     )
     both = [*inputs.keep, *inputs.columns, *(inputs.pair or ())] if inputs.keep else []
     if twice := next((name for name in both if both.count(name) > 1), None):
-        raise UsageError("`keep`", f"names the column {twice!r}, which is named already; it is kept or combined")
+        raise UsageError("`keep`", f"names {twice!r}, which is named already; it is kept or combined")
     return inputs
 
 

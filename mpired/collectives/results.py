@@ -21,6 +21,7 @@ from mpired.formats import (
     Array,
     ArrayLayout,
     AtHand,
+    Encoder,
     FlatLayout,
     Format,
     Layout,
@@ -72,13 +73,15 @@ def expand(pattern: str, ranks: Sequence[Recipient]) -> list[str]:
     return names
 
 
-def check_different(names: Sequence[str]) -> None:
+def check_different(results: Sequence[Result], request: Request) -> None:
     """Raise `UsageError` if two names of results are one file."""
-    paths = calls.real_paths(names) if len(names) > 1 else []
+    paths = calls.real_paths([each.path for each in results]) if len(results) > 1 else []
     if len(set(paths)) < len(paths):
-        name = next(name for name, path in zip(names, paths, strict=True) if paths.count(path) > 1)
-        reason = "would be the file of several results; put {rank}, {stem} or {group} into a pattern"
-        raise UsageError(name, f"{reason}, or name other files")
+        result = next(each for each, path in zip(results, paths, strict=True) if paths.count(path) > 1)
+        fields = "{op}" if request.collective.to_root else "{rank}, {stem} or {group}"
+        where = "the name of the directory" if result.folder else "a pattern"
+        reason = f"would be the file of several results; put {fields} into {where}"
+        raise UsageError(result.path, f"{reason}, or name other files")
 
 
 class GroupPlan(NamedTuple):
@@ -271,11 +274,10 @@ def _around(file: RankFile, layout: Layout) -> Layout:
     if isinstance(layout, FlatLayout):
         # An array that is read in the other order is replaced by one in the order of the root.
         return FlatLayout(buffer.stored, around=buffer) if buffer.reader is None else layout
-    if buffer.datatype.is_spread:
-        from mpired.formats.spread import SpreadLayout  # noqa: PLC0415 - few elements are spread
+    if buffer.datatype.is_spread and format_named(file.format).needs_type:
+        from mpired.formats.spread import spread_encoder  # noqa: PLC0415 - few elements are spread
 
-        if isinstance(layout, SpreadLayout):
-            return SpreadLayout(layout.datatype, buffer.stored, around=buffer)
+        return Encoder(spread_encoder(buffer.datatype, buffer.stored, buffer))
     if file.left_out:
         reason = "would lose everything that is not chosen; carry them with `keep`, or write to another file"
         raise UsageError("`in_place`", reason)

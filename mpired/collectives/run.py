@@ -21,7 +21,7 @@ from mpired.errors import WorkerError
 from mpired.files import calls, copying
 from mpired.files.output import Output, StreamOutput
 from mpired.files.scratch import Scratch
-from mpired.formats import ArrayLayout, Encoder, FlatLayout, Layout, MarkingLayout, decoding
+from mpired.formats import ArrayLayout, Encoder, FlatLayout, Layout, decoding
 from mpired.formats.array import Array, stored_array
 from mpired.ops import overflow, stands_for_null
 from mpired.progress import Progress, no_progress
@@ -51,7 +51,7 @@ class Result(NamedTuple):
         if isinstance(self.layout, FlatLayout):
             around = self.layout.around
             after = 0 if around is None else max(0, around.source.nbytes - around.end)
-            return _end(self.layout, self.share.count_of(plan.buffers[0][0].count)) + after, True
+            return self.layout.end(self.share.count_of(plan.buffers[0][0].count)) + after, True
         arrays = self.arrays(plan).values()
         return sum(self.share.count_of(each.rank.count) * each.datatype.itemsize for each in arrays), False
 
@@ -64,7 +64,7 @@ class Result(NamedTuple):
 def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], context: Context, *, link: bool) -> None:
     """Carry out a fold into the drafts of its results: workers write flat ones, the others are encoded afterwards."""
     flat: list[ResultFile] = []
-    encoded: list[tuple[Share, MarkingLayout | Encoder, Output]] = []
+    encoded: list[tuple[Share, Encoder, Output]] = []
     made: list[tuple[Layout, Output]] = []
     copied: list[tuple[Output, Output]] = []
     first: dict[object, Output] = {}
@@ -86,11 +86,11 @@ def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], contex
         counted.add(result.share[1:])
     if encoded:  # from a scratch file; workers write the flat ones meanwhile
         shares = [share for share, _, _ in encoded]
-        missing = [layout.missing if isinstance(layout, MarkingLayout) else () for _, layout, _ in encoded]
+        missing = [layout.missing for _, layout, _ in encoded]
         with folded(plan, shares, encoded[0][-1], context, also=flat, missing=missing) as arrays:
-            for (_, encode, draft), buffers in zip(encoded, arrays, strict=True):
+            for (_, layout, draft), buffers in zip(encoded, arrays, strict=True):
                 with draft.created() as fd, log.step("encoding results"):
-                    encode(buffers, fd)
+                    layout.encode(buffers, fd)
     else:
         fold(plan, flat, context)
     for layout, draft in made:
@@ -112,16 +112,9 @@ def _flow(result: Result, layout: FlatLayout, output: StreamOutput, plan: Plan) 
     return ResultFile(output.shared, output.stream_name, result.share, regions, flow=write)
 
 
-def _end(layout: FlatLayout, count: int) -> int:
-    """Return the offset behind the last element; a file that is replaced may still lack the padding of that."""
-    end = layout.offset + count * layout.stored.itemsize
-    replaced = layout.around
-    return min(end, replaced.source.nbytes) if replaced is not None and end == replaced.end else end
-
-
 def _begun(result: Result, layout: FlatLayout, draft: Output, plan: Plan) -> ResultFile:
     """Write what a flat file has besides the elements, or another file around them; return where these go."""
-    end = _end(layout, result.share.count_of(plan.buffers[0][0].count))
+    end = layout.end(result.share.count_of(plan.buffers[0][0].count))
     with draft.created(None if layout.around or plan.has_unknown_length else end) as fd:
         if buffer := layout.around or layout.before:
             with closing(buffer.source.open()) as file, calls.errors_name(draft.name):

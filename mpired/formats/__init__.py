@@ -1,9 +1,9 @@
 """Formats of files, and the arrays in them: a rank's buffers."""
 
 from mpired.formats.array import Array
-from mpired.formats.format import Encoder, Format, Layout
+from mpired.formats.format import Format
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout
+from mpired.formats.layout import ArrayLayout, Encoder, FlatLayout, Layout
 from mpired.formats.memory import AtHand
 from mpired.formats.rank import Model, RankFile, SkippedArray, check_declared
 from mpired.formats.recognise import (
@@ -15,7 +15,6 @@ from mpired.formats.recognise import (
     format_named,
     format_names,
     format_to_create,
-    look,
     open_rank,
     output_format,
     recognise,
@@ -24,7 +23,7 @@ from mpired.sources.source import Source
 
 __all__ = [
     "ARRAY", "FORMATS", "LINES", "RAW", "Array", "ArrayLayout", "AtHand", "Encoder", "FlatLayout", "Format",
-    "InputOptions", "Layout", "MarkingLayout", "Model", "RankFile", "SkippedArray", "Source", "arrays_in_place",
-    "check_declared", "format_named", "format_names", "format_to_create", "look", "open_rank", "output_format",
+    "InputOptions", "Layout", "Model", "RankFile", "SkippedArray", "Source", "arrays_in_place",
+    "check_declared", "format_named", "format_names", "format_to_create", "open_rank", "output_format",
     "recognise",
 ]  # fmt: skip

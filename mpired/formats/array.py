@@ -126,9 +126,12 @@ class Array(NamedTuple):
     @property
     def result(self) -> Array:
         """An array of a result that is like this one."""
-        made = Array(NOWHERE, self.datatype, self.count, self.stored, shape=self.shape, name=self.name)
-        made = made._replace(fortran_order=self.fortran_order, parts=self.columns, datarep=self.datarep)
-        return made._replace(fixed_order=self.fixed_order, modelled_on=stored_array(self).columns)
+        columns = self.columns
+        return Array(
+            NOWHERE, self.datatype, self.count, self.stored, 0, self.shape, self.fortran_order, self.name, columns,
+            datarep=self.datarep, fixed_order=self.fixed_order,
+            modelled_on=columns if self.values is None else self.values.columns,
+        )  # fmt: skip
 
     @classmethod
     def of_result(
@@ -177,7 +180,7 @@ def stored_array(array: Array) -> Array:
 
 def has_unknown_length(ranks: Sequence[Array]) -> bool:
     """Return whether the count of ranks shows only at their end."""
-    return stored_array(ranks[0]).count == UNKNOWN_COUNT
+    return (ranks[0].values or ranks[0]).count == UNKNOWN_COUNT
 
 
 def with_stored(array: Array, **changes: Any) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
@@ -13,10 +13,9 @@ from mpired.errors import BufferFileError
 from mpired.formats import columns
 from mpired.formats.arrow_arrays import DTYPES, has_arrays
 from mpired.formats.columns import Change, Contents, Table, errors_of
-from mpired.formats.format import Encoder
-from mpired.formats.local import DamageError, TableFile
+from mpired.formats.layout import Encoder
 from mpired.formats.rank import Model
-from mpired.formats.streamed import limited
+from mpired.formats.streamed import DamageError, TableFile, limited
 from mpired.sources.source import OpenSource, Source
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
@@ -247,12 +246,13 @@ def rewriting(source: Source) -> int:
         return 2 * max((0, *(batch.nbytes for batch in _headers(file, source.nbytes))))
 
 
-def prepare(model: Model, new: Callable[[BinaryIO, pa.Schema], Any] = pa.ipc.new_file) -> Encoder:
-    """Say how a result like `model` is written by what `new` returns, with the schema of the file that it is like."""
+def prepare(model: Model) -> Encoder:
+    """Say how a result like `model` is written: as a file or a stream, with the schema of the file that it is like."""
     schema = None
     if model.source:
         schema = columns.asked(model.context, model.source, ArrowFile, columns.SCHEMA)
+    new = globals()[f"new_{model.format}"]
     return columns.encoder(model, columns.layout_like(model, schema), new, _BATCH_ROWS)
 
 
-prepare_stream = functools.partial(prepare, new=pa.ipc.new_stream)
+new_arrow, new_arrows = pa.ipc.new_file, pa.ipc.new_stream  # by the names of the formats

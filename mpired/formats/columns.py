@@ -27,15 +27,14 @@ from mpired.datatypes.pairs import FIELDS
 from mpired.datatypes.times import as_times, time_type
 from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
 from mpired.formats import streamed
-from mpired.formats.array import UNKNOWN_COUNT, Array, FlatReader, Reader
+from mpired.formats.array import Array, FlatReader, Reader
 from mpired.formats.arrow_arrays import DTYPES, column_of, has_arrays, is_plain, is_time, nullable_values, objects_of
 from mpired.formats.decoding import apart
-from mpired.formats.format import Encoder
 from mpired.formats.input_options import InputOptions
-from mpired.formats.local import TableFile
+from mpired.formats.layout import Encoder
 from mpired.formats.missing import NullsError
 from mpired.formats.rank import Model, RankFile, SkippedArray, check_pair, chosen, declared, some_names
-from mpired.formats.streamed import ColumnFile, ColumnReader, Values, form_of
+from mpired.formats.streamed import ColumnFile, ColumnReader, TableFile, Values, form_of
 from mpired.progress import track
 from mpired.sources.source import Source
 
@@ -409,8 +408,8 @@ def encoder(
         ):
             readers = [stack.enter_context(closing(FlatReader(result))) for result in results]
             carried = stack.enter_context(closing(kept.kept_rows(rows))) if kept else None
-            for start, count in _blocks(readers[0], results[0].count, rows):
-                arrays = {}
+            for start in track(range(0, results[0].count, rows)):
+                count, arrays = min(rows, results[0].count - start), {}
                 if kept and carried:
                     batch = next(carried, None)
                     if batch is None or batch.num_rows != count:
@@ -422,7 +421,7 @@ def encoder(
                 batch = pa.record_batch([arrays[each] for each in schema.names], schema=schema)
                 writer.write_batch(batch, **options)
 
-    return encode
+    return Encoder(encode)
 
 
 def _columns_of(reader: Reader, datatype: Datatype, start: int, count: int, kinds: Sequence[pa.DataType]) -> list[Any]:
@@ -431,17 +430,6 @@ def _columns_of(reader: Reader, datatype: Datatype, start: int, count: int, kind
     there = reader.read(start, block)
     parts = [block] if len(kinds) == 1 else [block[field] for field in block.dtype.names or ()]
     return [column_of(part, kind, there) for part, kind in zip(parts, kinds, strict=True)]
-
-
-def _blocks(reader: FlatReader, count: int, rows: int) -> Iterator[tuple[int, int]]:
-    """Yield the start and the length of the blocks of results, whose count may be unknown."""
-    if count != UNKNOWN_COUNT:
-        yield from ((start, min(rows, count - start)) for start in track(range(0, count, rows)))
-        return
-    start = 0
-    while there := reader.available(start, rows):
-        yield start, there
-        start += there
 
 
 def layout_like(model: Model, schema: pa.Schema | None) -> Layout:

@@ -32,11 +32,10 @@ _Task: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], int | None]  # a f
 class Decoder:
     """A worker that calls libraries, one after another; it starts when it is needed first, and the caller ends it."""
 
-    def __init__(self) -> None:
-        self._tasks: deque[_Task] = deque()
-        self.answers: Generator[Any, None, None] | None = None  # of a worker that has been started
-        self.numbers = itertools.count()  # of streams of values
-        self.left: list[int] = []  # the streams that are not needed any more
+    answers: Generator[Any, None, None] | None = None  # of a worker that has been started
+    numbers = itertools.count()  # of streams of values
+    left: Sequence[int] = ()  # the streams that are not needed any more
+    _tasks: deque[_Task]
 
     def do(self, name: str, function: Callable[..., Any], *args: Any, inspects: bool = False) -> Any:
         """Return the result of a function, or raise its error; `name` is the file to blame if it ends the worker.
@@ -44,6 +43,7 @@ class Decoder:
         The time of a function that only `inspects` a file is limited.
         """
         if self.answers is None:
+            self._tasks = deque()
             self.answers = pool.run(_done, iter(self._tasks.popleft, None), 1, isolated=True)
         self._tasks.append((function, args, _LOOK_SECONDS if inspects else None))
         try:
@@ -139,13 +139,13 @@ class _Columns(NamedTuple):
         )
         try:
             while True:
-                left, decoder.left = decoder.left, []
+                left, decoder.left = decoder.left, ()
                 if (values := decoder.do(name, _next_of, number, stream, left)) is None:
                     return
                 yield values
                 stream = None
         finally:
-            decoder.left.append(number)
+            decoder.left = (*decoder.left, number)
 
     def close(self) -> None:
         """Close nothing: the file is open in the worker alone."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias, cast
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from mpired import installed, interrupts
 from mpired.datatypes import TIMES, Group
@@ -16,7 +16,7 @@ from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageErro
 from mpired.files import calls
 from mpired.formats.array import Array
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import ArrayLayout, FlatLayout, MarkingLayout, carrying, in_two, paired, reads_back
+from mpired.formats.layout import ArrayLayout, Encoder, FlatLayout, Layout, carrying, in_two, paired, reads_back
 from mpired.formats.memory import MemorySource
 from mpired.formats.missing import Missing
 from mpired.formats.rank import Cells, Kept, Model, RankFile
@@ -24,9 +24,6 @@ from mpired.sources.source import Source
 from mpired.values import listed
 
 _FEW = 8
-Encoder: TypeAlias = Callable[[Sequence[Array], int], None]
-"""Writes results, given as flat buffers of native elements, to an open file in some other form."""
-Layout: TypeAlias = FlatLayout | ArrayLayout | MarkingLayout | Encoder  # how a result comes into its file
 
 
 class Format(NamedTuple):
@@ -35,10 +32,9 @@ class Format(NamedTuple):
     name: str  # that of `--from` and `--to`
     suffixes: tuple[str, ...] = ()  # file name endings that mean it, in small letters with their dot
     magic: bytes = b""  # the first bytes of every such file, empty if there are none
-    # the kind of file, known by more than its first bytes, that is of this format; None where the magic tells
-    told_by: object = None
-    # other kinds of file that are of this format by their suffix, though another row may tell them by their content
-    holds: tuple[object, ...] = ()
+    # kinds of file, known by more than their first bytes, that are of this format: by their content if no other row
+    # has them earlier, or by their suffix
+    kinds: tuple[object, ...] = ()
     readable: bool = True  # whether it can be an input; else it is for results only
     # whether its files do not describe their elements, so that the user declares datatype, count and byte order
     needs_type: bool = False
@@ -68,6 +64,7 @@ class Format(NamedTuple):
     decoding: int = 0  # bytes of memory that a process holds to read a file, with its libraries, besides the blocks
     encoding: int = 0  # bytes of memory that it takes at most to write a result, with its libraries
     address_space: int = 0  # bytes that its libraries need to be loaded; some crash where they cannot be mapped
+    own: str = ""  # the module of mpired that knows the format, if it has not its name
     # the module that knows an installed format, such as `PACKAGE.MODULE`; "" for those of mpired itself. It supplies
     # `inspect` if the format is `readable`, `prepare`, and `rewrite` if it is `updatable` and `streamed`
     place: str = ""
@@ -80,8 +77,7 @@ class Format(NamedTuple):
     @property
     def module(self) -> Any:
         """The module that knows the format; imported only where the format is used."""
-        own = self.name if self.readable else "textual"
-        return _imported(self.place or f"mpired.formats.{own}", self.address_space)
+        return _imported(self.place or f"mpired.formats.{self.own or self.name}", self.address_space)
 
     def inspect(self, source: Source, inputs: InputOptions) -> RankFile:
         """Describe a file of this format, from its header."""
@@ -94,44 +90,48 @@ class Format(NamedTuple):
 
     def prepare(self, model: Model) -> Layout:
         """Say how a result like `model` is written in this format, or why it cannot be."""
-        kept = model.kept
-        if kept and (self.keeps != kept.kind or (self.has_arrays and model.format != self.name)):
-            if kept.chosen:
-                return self._carrying(model, kept)
+        kept, buffers = model.kept, model.buffers
+        is_other = kept and (self.keeps != kept.kind or (self.has_arrays and model.format != self.name))
+        if kept and is_other and not kept.chosen:
             model = model._replace(kept=None)
-        model = self._fitted(model)
-        if self.has_arrays and self.has_nulls and any(map(in_two, model.buffers)):
-            fields = [FIELDS if in_two(each) else ("",) for each in model.buffers]
-            split = zip(model.buffers, fields, strict=True)
+        is_rare = any(each.alone is not None or each.datatype.group in TIMES for each in buffers)
+        if self.c_order or buffers[1:] or is_rare:
+            self._check(model)
+        if is_other and model.kept:
+            return self._carrying(model, kept)
+        if model.format != self.name:  # what a file of another format has besides its elements means nothing here
+            model = model._replace(format=self.name, source=None, cells=Cells())
+        if self.has_arrays and self.has_nulls and any(map(in_two, buffers)):
+            fields = [FIELDS if in_two(each) else ("",) for each in buffers]
+            split = zip(buffers, fields, strict=True)
             parts = [each.of_field(field_type(each.datatype, field), field) for each, own in split for field in own]
             return paired(self.prepare(model._replace(buffers=tuple(parts))), fields)
-        if self.place:
-            return cast("Layout", self._call("prepare", f"`to={self.name!r}`", model))
-        if not self.readable:
-            return cast("Layout", self.module.encoder(getattr(self.module, f"{self.name}_lines"), model.kept))
-        return cast("Layout", self.module.prepare(model))
+        layout = self._call("prepare", f"`to={self.name!r}`", model) if self.place else self.module.prepare(model)
+        return layout if isinstance(layout, FlatLayout | ArrayLayout | Encoder) else Encoder(layout)
 
-    def _fitted(self, model: Model) -> Model:
-        """Return a model without what means nothing in this format, or raise an error if the format cannot hold it."""
-        if len(model.buffers) > 1 and not self.has_columns:
-            names = ", ".join(buffer.name for buffer in model.buffers)
+    def _check(self, model: Model) -> None:
+        """Raise an error if the format cannot hold results, or one of several ops has the name of another array."""
+        buffers, names = model.buffers, [each.name for each in model.buffers]
+        if len(buffers) > 1 and not self.has_columns:
             ways = "choose one with `columns`"
-            if model.buffers[0].alone is not None:
+            if buffers[0].alone is not None:
                 ways = "put {op} into the name of `output`, for a file of each op, or use `to='npz'`"
-            reason = f"holds one array, but there are {len(model.buffers)} ({names}); {ways}"
+            reason = f"holds one array, but there are {len(buffers)} ({', '.join(names)}); {ways}"
             raise UsageError(f"`to={self.name!r}`", reason)
-        if not self.has_times and (times := [each.datatype for each in model.buffers if each.datatype.group in TIMES]):
+        if not self.has_times and (times := [each.datatype for each in buffers if each.datatype.group in TIMES]):
             ways = "`to='npy'`" if is_of_numpy(times[0]) else "`to='parquet'` or `to='arrow'`"
             raise DatatypeError(f"{times[0]}", f"has no form in {self.name}; use {ways}")
-        if not self.has_arrays and any(each.count != model.buffers[0].count for each in model.buffers[1:]):
-            counts = ", ".join(f"{each.name} has {each.count}" for each in model.buffers[:_FEW])
+        if not self.has_arrays and any(each.count != buffers[0].count for each in buffers[1:]):
+            counts = ", ".join(f"{each.name} has {each.count}" for each in buffers[:_FEW])
             reason = f"holds columns of one length, but {counts} elements; choose some with `columns`"
             raise UsageError(f"`to={self.name!r}`", reason)
-        if self.c_order or (model.buffers and model.buffers[0].alone is not None):
-            self._check_arrays(model)
-        if model.format != self.name:  # what a file of another format has besides its elements means nothing here
-            model = model._replace(source=None, cells=Cells())
-        return model
+        if self.c_order and any(each.fortran_order for each in buffers):
+            raise DatatypeError("arrays in Fortran order", f"have no form in {self.name}; use `to='npy'` or `to='npz'`")
+        new = [each.name for each in buffers if each.alone is not None]
+        names = [*new, *(model.kept.names if model.kept else ())]
+        if twice := next((name for name in new if names.count(name) > 1), None):
+            reason = f"gives a result the name {twice!r}, which another array of the file has"
+            raise UsageError("`op`", f"{reason}; put {{op}} into the name of `output`, for a file of each op")
 
     def _carrying(self, model: Model, kept: Kept) -> Layout:
         """Say how a result is written with arrays from a file of another format, as far as they have a form here."""
@@ -162,7 +162,6 @@ class Format(NamedTuple):
                 return is_text or reads_back(array, marked)
             return False
 
-        self._check_arrays(model)
         arrays = [each._replace(nullable=each.nulls != 0) for each in arrays]
         carried = [each for each in arrays if holds(each)]
         names = {each.name for each in carried}
@@ -191,16 +190,6 @@ class Format(NamedTuple):
         """Return about how many bytes of a file are in memory at once when it is written again, if its module tells."""
         nbytes: int = self._call("rewriting", source.name, source) if hasattr(self.module, "rewriting") else 0
         return nbytes
-
-    def _check_arrays(self, model: Model) -> None:
-        """Raise an error if arrays have no form, or if a result of one of several ops has the name of another array."""
-        if self.c_order and any(each.fortran_order for each in model.buffers):
-            raise DatatypeError("arrays in Fortran order", f"have no form in {self.name}; use `to='npy'` or `to='npz'`")
-        new = [each.name for each in model.buffers if each.alone is not None]
-        names = [*new, *(model.kept.names if model.kept else ())]
-        if twice := next((name for name in new if names.count(name) > 1), None) if new else None:
-            reason = f"gives a result the name {twice!r}, which another array of the file has"
-            raise UsageError("`op`", f"{reason}; put {{op}} into the name of `output`, for a file of each op")
 
     def _call(self, function: str, subject: str, *args: Any) -> Any:
         """Call a function of the module; what goes wrong in an installed package is an error of the subject."""

@@ -17,7 +17,7 @@ from mpired.formats.array import Array
 from mpired.formats.arrays import Library, inspect_by
 from mpired.formats.decoding import apart, write_apart
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import ArrayLayout, MarkingLayout
+from mpired.formats.layout import ArrayLayout, Encoder
 from mpired.formats.rank import Model, RankFile
 from mpired.formats.streamed import DECODED_NBYTES, errors_of
 from mpired.sources.source import Source
@@ -57,7 +57,7 @@ def inspect(source: Source, inputs: InputOptions, extra: str = "hdf5") -> RankFi
     return inspect_by(Library(opener, ERRORS, inputs.context), source, inputs)
 
 
-def prepare(model: Model) -> ArrayLayout | MarkingLayout:
+def prepare(model: Model) -> ArrayLayout | Encoder:
     """Lay out results like `model`, with arrays in one piece or in chunks like those of its file."""
     context, name = model.context, model.subject
     model = model._replace(note=None)  # workers need none
@@ -65,7 +65,7 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     stored, missing = apart(context, name, _do, name, "forms", model)
     write = functools.partial(write_apart, context, name, _do, name, "write", model, context.history(), context.jobs)
     if stored is None:
-        return MarkingLayout(write, missing)
+        return Encoder(write, missing)
     return ArrayLayout(functools.partial(write, None), stored, missing=missing)
 
 

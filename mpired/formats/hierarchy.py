@@ -26,9 +26,8 @@ from mpired.formats.arrays import ArrayFile, ArrayHeader, ArrayLeaf
 from mpired.formats.conventions import Attribute, Variable, octets_of, text_of
 from mpired.formats.hdf5 import ERRORS
 from mpired.formats.input_options import InputOptions
-from mpired.formats.local import SourceFile
 from mpired.formats.rank import dtype_text
-from mpired.formats.streamed import DECODED_NBYTES, Values
+from mpired.formats.streamed import DECODED_NBYTES, SourceFile, Values
 from mpired.sources.source import Source
 
 _MAX_VIRTUAL = 64  # virtual datasets of virtual ones

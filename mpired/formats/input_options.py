@@ -72,8 +72,8 @@ class InputOptions(NamedTuple):
         columns, pair = tuple(options.get("columns") or ()), tuple(options.get("pair") or ())
         if pair and (columns or len(pair) != 2 or pair[0] == pair[1]):  # noqa: PLR2004 - a pair
             raise UsageError("`pair`", "names two different columns, value and index, and takes the place of `columns`")
-        if len(set(columns)) < len(columns):
-            raise UsageError("`columns`", "names a column twice")
+        if twice := next((name for name in columns if columns.count(name) > 1), None):
+            raise UsageError("`columns`", f"names {twice!r} twice")
         same = ("byte_order", "datarep", "format", "offset", "count", *OF_ARRAYS)
         found = cls(**{name: options[name] for name in same if options.get(name) is not None})
         found = found._replace(datatype=datatype, type_order=order, columns=columns, context=context)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -37,6 +37,11 @@ class FlatLayout(NamedTuple):
         like = self.around or self.before
         return len(self.head) if like is None else like.offset
 
+    def end(self, count: int) -> int:
+        """Return the bytes to the end of `count` elements; a file that is replaced may lack the last padding."""
+        end, replaced = self.offset + count * self.stored.itemsize, self.around
+        return min(end, replaced.source.nbytes) if replaced is not None and end == replaced.end else end
+
 
 class ArrayLayout(NamedTuple):
     """The layout of results as arrays of a file, each in one piece. It also encodes results from a scratch file."""
@@ -56,7 +61,7 @@ class ArrayLayout(NamedTuple):
         """Offset and number of bytes of the arrays of an existing file that results replace, ascending."""
         return sorted((each.offset, each.count * each.stored.itemsize) for each in self.there if each.count)
 
-    def __call__(self, results: Sequence[Array], fd: int) -> None:
+    def encode(self, results: Sequence[Array], fd: int) -> None:
         """Write results to an open file."""
         places = self.lay(fd)
         for result, stored, at in zip(results, self.stored, places, strict=True):
@@ -65,18 +70,16 @@ class ArrayLayout(NamedTuple):
             self.finish(fd)
 
 
-class MarkingLayout(NamedTuple):
-    """A layout of arrays in which some values mean that an element is missing."""
+class Encoder(NamedTuple):
+    """The layout of results in a file that is written when all elements are there."""
 
-    encode: Callable[[Sequence[Array], int], object]  # writes results to an open file
-    missing: tuple[Missing | None, ...]  # see `ArrayLayout`
+    # writes results, given as flat buffers of native elements, to an open file
+    encode: Callable[[Sequence[Array], int], object]
+    missing: tuple[Missing | None, ...] = ()  # see `ArrayLayout`
     left_out: tuple[str, ...] = ()  # the names of kept arrays of a file of another format that have no form here
 
-    def __call__(self, results: Sequence[Array], fd: int) -> None:
-        """Write results to an open file."""
-        self.encode(results, fd)
 
-
+Layout: TypeAlias = FlatLayout | ArrayLayout | Encoder  # how a result comes into its file
 _BLOCK_NBYTES = 1 << 20
 
 
@@ -85,7 +88,7 @@ def in_two(array: Array) -> bool:
     return array.datatype.group is Group.PAIR and (len(array.columns) == len(FIELDS) or array.nullable)
 
 
-def paired(layout: Any, fields: Sequence[Sequence[str]]) -> MarkingLayout:
+def paired(layout: Any, fields: Sequence[Sequence[str]]) -> Encoder:
     """Return the layout of results whose parts, which are `fields` of them, are written by another layout."""
 
     def encode(results: Sequence[Array], fd: int) -> None:
@@ -94,14 +97,14 @@ def paired(layout: Any, fields: Sequence[Sequence[str]]) -> MarkingLayout:
             for pairs, own in zip(results, fields, strict=True)
             for field in own
         ]
-        layout(parts, fd)
+        layout.encode(parts, fd)
 
     ends = np.cumsum([len(own) for own in fields])
     missing = (of_parts(own, layout.missing[end - len(own) : end]) for own, end in zip(fields, ends, strict=True))
-    return MarkingLayout(encode, tuple(missing))
+    return Encoder(encode, tuple(missing))
 
 
-def carrying(layout: Any, carried: Sequence[Array], count: int, left_out: tuple[str, ...]) -> MarkingLayout:
+def carrying(layout: Any, carried: Sequence[Array], count: int, left_out: tuple[str, ...]) -> Encoder:
     """Return the layout of `count` results whose file has other arrays too, behind them in another layout."""
 
     def encode(results: Sequence[Array], fd: int) -> None:
@@ -111,10 +114,9 @@ def carrying(layout: Any, carried: Sequence[Array], count: int, left_out: tuple[
                 else _copied(each, stack.enter_context(Scratch()))
                 for each in carried
             ]  # fmt: skip
-            layout([*results, *others], fd)
+            layout.encode([*results, *others], fd)
 
-    missing = getattr(layout, "missing", ())[:count] or (None,) * count
-    return MarkingLayout(encode, missing, left_out)
+    return Encoder(encode, layout.missing[:count], left_out)
 
 
 def reads_back(array: Array, marked: Missing | None) -> bool:
@@ -163,8 +165,6 @@ def encoded(
             block = np.empty(count, array.datatype.form)
             there = reader.read(start, block)
             if there is not None and not there.all():
-                if fill is None:
-                    raise ValueError(f"array {array.name!r} needs a fill value for missing elements")
                 block[~there] = fill
             yield as_in(stored, block, array.datatype, array.name, start)
             start += count

@@ -24,9 +24,9 @@ from mpired.formats.array import Array
 from mpired.formats.arrays import ArrayHeader, Library, Pieces, PiecesFile
 from mpired.formats.conventions import Attribute, Attributes, Variable, octets_of, text_of
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import ArrayLayout, MarkingLayout, encoded
-from mpired.formats.local import DamageError, SourceFile
+from mpired.formats.layout import ArrayLayout, Encoder, encoded
 from mpired.formats.rank import Cells, Model, RankFile
+from mpired.formats.streamed import DamageError, SourceFile
 from mpired.sources.local import peek
 from mpired.sources.source import OpenSource, Source
 
@@ -224,7 +224,7 @@ def _array(header: _ClassicHeader, var: _Var, inputs: InputOptions, *, is_carrie
     )
 
 
-def prepare(model: Model) -> ArrayLayout | MarkingLayout:
+def prepare(model: Model) -> ArrayLayout | Encoder:
     """Lay out results like `model`, in the form of netCDF that its file has."""
     if model.source is not None and _is_hdf5(model.source):
         return hdf5.prepare(model._replace(has_history=True))
@@ -243,7 +243,7 @@ def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     missing = tuple(conventions.missing(*each.viewed) for each in new.values())
     if all(each.is_one for each in places) and not any(buffer.nullable for buffer in model.buffers):
         return ArrayLayout(functools.partial(write, None), tuple(each.form for each in places), missing=missing)
-    return MarkingLayout(write, missing)
+    return Encoder(write, missing)
 
 
 def _write(

@@ -25,12 +25,10 @@ from mpired.files import calls
 from mpired.formats import npy
 from mpired.formats.array import Array
 from mpired.formats.arrays import ArrayFile, ArrayHeader, Library, inspect_by
-from mpired.formats.format import Encoder
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import ArrayLayout, encoded
-from mpired.formats.local import SourceFile
+from mpired.formats.layout import ArrayLayout, Encoder, encoded
 from mpired.formats.rank import Model, RankFile
-from mpired.formats.streamed import errors_of
+from mpired.formats.streamed import SourceFile, errors_of
 from mpired.sources.source import Source
 
 _ERRORS = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, struct.error)
@@ -152,7 +150,7 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
         name = (buffer.name or f"arr_{number}") + _SUFFIX
         new.append(_NewNpz(new_member(name, method, len(head) + buffer.count * stored.itemsize), head, stored))
     if method == zipfile.ZIP_DEFLATED and model.source is not None:
-        return functools.partial(_write, new, model.source)
+        return Encoder(functools.partial(_write, new, model.source))
     for member, after in itertools.pairwise(new):
         after.info.header_offset = member.start + member.info.file_size
     forms = tuple(each.stored for each in new if each.stored is not None)

@@ -12,10 +12,9 @@ from typing import Any, BinaryIO, NamedTuple
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.formats import columns
 from mpired.formats.columns import Change, Contents, Table, errors_of
-from mpired.formats.format import Encoder
-from mpired.formats.local import DamageError, TableFile
+from mpired.formats.layout import Encoder
 from mpired.formats.rank import Model
-from mpired.formats.streamed import limited
+from mpired.formats.streamed import DamageError, TableFile, limited
 from mpired.sources.local import LocalSource
 from mpired.sources.source import OpenSource, Source
 

@@ -106,8 +106,8 @@ class RankFile(NamedTuple):
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """All files that it is read from."""
-        return (self.source, *self.shards)
+        """All files that it is read from: without an index the shards alone."""
+        return (self.source, *self.shards) if self.source.nbytes or not self.shards else tuple(self.shards)
 
     @property
     def left_out(self) -> list[str]:

@@ -8,9 +8,9 @@ from mpired.datatypes import Datatype
 from mpired.errors import CountError, UsageError
 from mpired.formats.array import UNKNOWN_COUNT, Array
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import FlatLayout
+from mpired.formats.layout import Encoder, FlatLayout
 from mpired.formats.rank import Model, RankFile
-from mpired.formats.spread import Records, SpreadLayout, SpreadReader
+from mpired.formats.spread import Records, SpreadReader, spread_encoder
 from mpired.sources.source import Source
 
 
@@ -60,7 +60,7 @@ def _count(source: Source, inputs: InputOptions, datatype: Datatype, stored: np.
     return available
 
 
-def prepare(model: Model) -> FlatLayout | SpreadLayout:
+def prepare(model: Model) -> FlatLayout | Encoder:
     """Lay out a result like `model`: no header, its byte order, or external32 as it is."""
     buffer = model.buffers[0]
     datatype = buffer.datatype
@@ -69,7 +69,7 @@ def prepare(model: Model) -> FlatLayout | SpreadLayout:
     stored = datatype.form.newbyteorder(buffer.byte_order)
     if datatype.is_spread:
         Records(datatype, buffer.count, 0).check_apart("other formats take them one after another, e.g. `to='npy'`")
-        return SpreadLayout(datatype, stored)
+        return Encoder(spread_encoder(datatype, stored))
     # A first entry behind the start of its element is there in the result, too.
     offset = max(0, -datatype.origin)
     return FlatLayout(stored, bytes(offset))

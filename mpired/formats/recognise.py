@@ -1,14 +1,21 @@
-"""The table of formats: how a file is recognised, and in which format a result is written."""
+"""The table of formats: how a file is recognised, and in which format a result is written.
+
+Installed formats, the entry points of the group `mpired.formats`, are looked for only where no row of mpired's own has
+a name, a suffix or the first bytes of a file, so that no package takes one of these over. A package that cannot be
+loaded is an error of its own files: those whose format is named, and those with the suffix `.NAME`.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
-from mpired import codecs
+from mpired import codecs, installed, interrupts
 from mpired.errors import BufferFileError, NotReadError, UsageError
-from mpired.formats import foreign, plugins
+from mpired.formats import foreign
 from mpired.formats.array import Array
 from mpired.formats.format import Format
 from mpired.formats.input_options import InputOptions
@@ -25,7 +32,7 @@ _ANY_NBYTES = 1 << 62  # of a stream
 _COLUMNS = Format("", has_columns=True, has_notes=True, keeps="columns", has_nulls=True, has_times=True,
     streamed=True, noun="column", address_space=_ARROW)  # fmt: skip
 _ARRAYS = Format("", has_columns=True, has_arrays=True, c_order=True, keeps="arrays", updatable=True)
-_TEXT = Format("", readable=False, keeps="columns", has_nulls=True, has_times=True)
+_TEXT = Format("", own="textual", readable=False, keeps="columns", has_nulls=True, has_times=True)
 _TEXT_COLUMNS = _TEXT._replace(has_columns=True, noun="column")
 _ROWS: tuple[Format, ...] = (
     Format("raw", (".bin", ".raw"), needs_type=True, updatable=True, forward=True,
@@ -35,19 +42,19 @@ _ROWS: tuple[Format, ...] = (
         doc="every numeric column a buffer", decoding=64 << 20, encoding=112 << 20),
     _COLUMNS._replace(name="arrow", suffixes=(".arrow", ".feather"), magic=b"ARROW1", updatable=True,
         doc="Arrow IPC file; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
-    _COLUMNS._replace(name="arrows", suffixes=(".arrows",), told_by=foreign.ARROW_STREAM,
+    _COLUMNS._replace(name="arrows", suffixes=(".arrows",), own="arrow", kinds=(foreign.ARROW_STREAM,),
         doc="Arrow IPC stream; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
-    _ARRAYS._replace(name="npz", suffixes=(".npz",), told_by=foreign.NPZ, has_times=True, c_order=False,
+    _ARRAYS._replace(name="npz", suffixes=(".npz",), kinds=(foreign.NPZ,), has_times=True, c_order=False,
         doc="NumPy's archive of arrays, each a buffer"),
-    _ARRAYS._replace(name="safetensors", suffixes=(".safetensors", INDEX_SUFFIX), told_by=foreign.SAFETENSORS,
+    _ARRAYS._replace(name="safetensors", suffixes=(".safetensors", INDEX_SUFFIX), kinds=(foreign.SAFETENSORS,),
         has_notes=True, in_place=True, noun="tensor", doc="tensors, each a buffer"),
-    _ARRAYS._replace(name="hdf5", suffixes=(".h5", ".hdf5", ".he5"), told_by=foreign.HDF5, holds=(foreign.NETCDF4,),
+    _ARRAYS._replace(name="hdf5", suffixes=(".h5", ".hdf5", ".he5"), kinds=(foreign.HDF5, foreign.NETCDF4),
         has_nulls=True, has_strings=True, in_place=True, noun="dataset", doc="groups of arrays, each a buffer",
         decoding=64 << 20, encoding=64 << 20),
-    _ARRAYS._replace(name="netcdf", suffixes=(".nc", ".nc4", ".cdf"), told_by=foreign.NETCDF,
-        holds=(foreign.NETCDF4, foreign.HDF5), has_nulls=True, in_place=True, noun="variable",
+    _ARRAYS._replace(name="netcdf", suffixes=(".nc", ".nc4", ".cdf"),
+        kinds=(foreign.NETCDF, foreign.NETCDF4, foreign.HDF5), has_nulls=True, in_place=True, noun="variable",
         doc="variables, each a buffer: classic, CDF-5 and netCDF-4", decoding=16 << 20, encoding=24 << 20),
-    _ARRAYS._replace(name="zarr", suffixes=(".zarr.zip",), magic=STORE_HEAD, told_by=foreign.ZARR, has_nulls=True,
+    _ARRAYS._replace(name="zarr", suffixes=(".zarr.zip",), magic=STORE_HEAD, kinds=(foreign.ZARR,), has_nulls=True,
         streamed=True, directories=(".zarr",), doc="Zarr store, each array a buffer", decoding=64 << 20,
         encoding=96 << 20),
     _TEXT._replace(name="text", suffixes=(".txt",), doc="an element a line"),
@@ -67,7 +74,9 @@ _FOR_TERMINALS = FORMATS["table"]
 
 def format_named(name: str, option: str = "format", *, readable: bool = False) -> Format:
     """Return the row of that name, for an option that names a format, perhaps one that can be an input."""
-    row = FORMATS.get(name) or plugins.named(name)
+    row = FORMATS.get(name) or (_installed(name) if name in installed_names() else None)
+    if isinstance(row, str):
+        raise BufferFileError(f"format {name!r}", row)
     if row is None or (readable and not row.readable):
         names = ", ".join(format_names(readable=readable))
         what = f"is none of {names}" if readable else f"is not a format; the formats are {names}"
@@ -78,52 +87,86 @@ def format_named(name: str, option: str = "format", *, readable: bool = False) -
 def format_names(*, readable: bool = False) -> list[str]:
     """Return the names of all formats, perhaps of those that can be an input; installed ones are not loaded for it."""
     own = [row.name for row in _ROWS if row.readable or not readable]
-    return [*own, *(name for name in plugins.points() if name not in FORMATS)]
+    return [*own, *(name for name in installed_names() if name not in FORMATS)]
+
+
+@functools.cache
+def installed_names() -> dict[str, list[Any]]:
+    """Return the entry points of the installed formats by their names, in order; no package's code runs."""
+    return dict(sorted(installed.entry_points("mpired.formats").items()))
+
+
+@functools.cache
+def _installed(name: str) -> Format | str:
+    """Return the row of an entry point, or the reason why there is none."""
+    own = installed_names()[name]
+    if len(own) > 1:
+        return f"is the format of {len(own)} entry points ({installed.homes(own)}); remove all but one"
+    whose = f"is an installed format, and {installed.homes(own)}"
+    try:
+        with interrupts.defer_signals(), installed.loading():
+            row = own[0].load()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of another package
+        return f"{whose} cannot be loaded ({type(error).__name__}: {error}); repair or remove the package"
+    if not isinstance(row, Format) or row.name != name or not row.place:
+        return f"{whose} is not an mpired.formats.Format with this name and a `place`; repair or remove the package"
+    return row
+
+
+def _only_installed(path: str, how: str, test: Callable[[Format], bool]) -> Format | None:
+    """Return the only installed format for which a test holds, None if there is none."""
+    found = [row for row in map(_installed, installed_names()) if isinstance(row, Format) and test(row)]
+    if len(found) > 1:
+        texts = " and ".join(row.name for row in found)
+        way_out = "say which with `format`, or with `to` for a result"
+        raise BufferFileError(path, f"is {texts} {how}, which are installed formats; {way_out}")
+    return found[0] if found else None
 
 
 def by_suffix(path: str) -> Format | None:
     """Return the format that the ending of `path` means, None if it means none."""
     suffix = _suffix(path)
-    return _BY_SUFFIX.get(suffix) or (plugins.by_suffix(path, suffix) if suffix else None)
+    if suffix in _BY_SUFFIX or not suffix:
+        return _BY_SUFFIX.get(suffix)
+    row = _only_installed(path, "by its suffix", lambda row: suffix in row.suffixes)
+    if row is None and suffix[1:] in installed_names() and isinstance(reason := _installed(suffix[1:]), str):
+        raise BufferFileError(path, f"{suffix[1:]}, by its suffix, {reason}")
+    return row
 
 
 def _suffix(path: str) -> str:
     """Return the ending of a name that may mean a format, without that of compressed bytes behind it."""
-    name = codecs.stripped(path.rpartition(os.sep)[2]).lower()
+    name = path.rpartition(os.sep)[2].lower()
+    if name.endswith(codecs.SUFFIXES):
+        name = os.path.splitext(name)[0]
     if name.endswith(_LONG_SUFFIXES):
         return next(each for each in _LONG_SUFFIXES if name.endswith(each))
     suffix = os.path.splitext(name)[1]
     return "" if suffix[1:].isdecimal() else suffix  # a number, such as in `out.0`, means none
 
 
-def open_rank(word: str | AtHand, inputs: InputOptions) -> RankFile:
-    """Look at one rank's file: the one door from a word of the command line, or what a program has, to buffers."""
+def open_rank(word: str | AtHand, inputs: InputOptions, *, any_kind: bool = False) -> RankFile:
+    """Look at one rank's file: the one door from a word of the command line, or what a program has, to buffers.
+
+    A file of `any_kind` is described, also of one that is not read, or without a description.
+    """
     if isinstance(word, str):
         source = open_source(word, inputs.context, None if inputs.count is None else inputs.stream_limit)
     else:
         source, inputs = word.opened(inputs)
-    source, form = _recognised(source, inputs, word)
+    try:
+        source, form = _recognised(source, inputs, word)
+    except NotReadError as error:
+        if not any_kind:
+            raise
+        return RankFile(source.kept(), (), format=error.kind, obstacle=error.reason)
     if source.is_forward and not (inputs.forward and form.forward):
         source = source.kept()
+    if any_kind and form.needs_type and inputs.datatype is None:
+        reason = "does not store the type of its elements; give it with `type`"
+        return RankFile(source, (), format=form.name, obstacle=reason)
     file = form.inspect(source, inputs)
     return word.with_masks(file, nullable=inputs.nullable) if isinstance(word, ArrayRank) else file
-
-
-def look(word: str | AtHand, inputs: InputOptions) -> RankFile:
-    """Describe one file as far as possible, also one of a kind that is not read, or without a description."""
-    if isinstance(word, str):
-        source = open_source(word, inputs.context, inputs.stream_limit)
-    else:
-        source, inputs = word.opened(inputs)
-    try:
-        source, row = _recognised(source, inputs, word)
-    except NotReadError as error:
-        return RankFile(source.kept(), (), format=error.kind, obstacle=error.reason)
-    source = source.kept()
-    if row.needs_type and inputs.datatype is None:
-        reason = "does not store the type of its elements; give it with `type`"
-        return RankFile(source, (), format=row.name, obstacle=reason)
-    return row.inspect(source, inputs)
 
 
 def _recognised(source: Source, inputs: InputOptions, word: object) -> tuple[Source, Format]:
@@ -179,7 +222,9 @@ def recognise(source: Source, inputs: InputOptions, start: bytes | None = None) 
     by_content, kind = _by_content(source, start, named)
     # Raw bytes of a declared datatype have any name: only if they seem to be a file, packages are asked for it.
     if by_content is None and named is None and (kind or inputs.datatype is None or _suffix(source.name)):
-        by_content = plugins.by_content(source.name, start)
+        by_content = _only_installed(
+            source.name, "by its first bytes", lambda row: bool(row.magic) and start.startswith(row.magic)
+        )
     if by_content is None and kind and (named is None or not named.place):
         raise NotReadError(source.name, f"is {kind.name}; {kind.way_out}", kind.name)
     path = source.name if source.packed is None else codecs.stripped(source.name)
@@ -208,8 +253,8 @@ def _by_content(
         kind = foreign.by_content(start, source.nbytes, functools.partial(peek, source))
     if kind is None:
         return None, None
-    rows = [row for row in _ROWS if row.told_by is kind] + [row for row in reversed(_ROWS) if kind in row.holds]
-    row = named if named in rows else next(iter(rows), None)
+    rows = [row for row in reversed(_ROWS) if kind in row.kinds]
+    row = named if named in rows else min(rows, key=lambda each: each.kinds.index(kind), default=None)
     return row, None if row else kind
 
 

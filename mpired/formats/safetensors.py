@@ -11,13 +11,14 @@ import functools
 import importlib
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from mpired.context import Context
+from mpired.context import NO_LIMITS, Context
 from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
 from mpired.files import calls
 from mpired.formats import arrays
@@ -26,7 +27,7 @@ from mpired.formats.arrays import ArrayHeader, KeptArrays, Library, Pieces, Piec
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, write_elements
 from mpired.formats.rank import Model, RankFile
-from mpired.sources.directory import INDEX_SUFFIX
+from mpired.sources.directory import INDEX_SUFFIX, ShardsSource
 from mpired.sources.open import open_source
 from mpired.sources.source import Source
 
@@ -135,8 +136,15 @@ def _without_doubles(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _read_index(source: Source) -> dict[str, Any]:
-    """Return an index: `weight_map`, the shard of each tensor, and `metadata`."""
+def _read_index(source: Source, context: Context) -> dict[str, Any]:
+    """Return an index: `weight_map`, the shard of each tensor, and `metadata`; of shards without one that of theirs."""
+    if isinstance(source, ShardsSource):
+        folder = os.path.dirname(source.name)
+        parts = {each: _read_header(open_source(os.path.join(folder, each), context)) for each in source.names}
+        pairs = [(name, shard) for shard, part in parts.items() for name in part.tensors]
+        if twice := {*pairs} - {*dict(pairs).items()}:
+            _bad(source, f"the tensor {min(twice)[0]!r} is in two shards")
+        return {"metadata": {}, "weight_map": dict(pairs)}
     with closing(source.open()) as file, calls.errors_name(source.name):
         index = _object(source, file.read(min(source.nbytes, _MAX_HEADER), 0), "the index")
     shards, metadata = index.get("weight_map"), index.setdefault("metadata", {})
@@ -152,7 +160,7 @@ def _headers(source: Source, context: Context) -> list[_Header]:
     """Return the header of a file, or those of all shards of an index, which agree with it."""
     if not source.name.endswith(INDEX_SUFFIX):
         return [_read_header(source)]
-    shards: dict[str, str] = _read_index(source)["weight_map"]
+    shards: dict[str, str] = _read_index(source, context)["weight_map"]
     found, folder = [], source.name[: source.name.rfind("/") + 1]
     for shard in sorted({*shards.values()}):
         found.append(_read_header(open_source(folder + shard, context)))
@@ -232,7 +240,11 @@ def divided(
 ) -> Iterator[tuple[str, Sequence[int], ArrayLayout]]:
     """Lay out results in shards like those of the model, and in an index: yield name, arrays and layout of each."""
     assert model.source is not None  # noqa: S101 - an index
-    index, nbytes, folder = _read_index(model.source), 0, model.source.name[: model.source.name.rfind("/") + 1]
+    index, nbytes, folder = (
+        _read_index(model.source, model.context),
+        0,
+        model.source.name[: model.source.name.rfind("/") + 1],
+    )
     kept = model.kept if isinstance(model.kept, KeptArrays) else KeptArrays(model.source, (), Library(PiecesFile))
     origins = {each.name: each.origin for each in model.buffers} | {name: name for name in kept.names}
     shards = {
@@ -273,6 +285,10 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
 
 def note(source: Source) -> str | None:
     """Return what a file says of where it comes from; None for nothing."""
-    metadata = _read_index(source)["metadata"] if source.name.endswith(INDEX_SUFFIX) else _read_header(source).metadata
+    metadata = (
+        _read_index(source, NO_LIMITS)["metadata"]
+        if source.name.endswith(INDEX_SUFFIX)
+        else _read_header(source).metadata
+    )
     found: str | None = metadata.get(_NOTE)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -149,42 +149,39 @@ class SpreadReader(FlatReader):
             convert(stored, block, array.source.name, start)
 
 
-@dataclass(frozen=True)
-class SpreadLayout:
-    """The layout of spread elements; an encoder, because no two workers can write interleaved bytes."""
+def spread_encoder(
+    datatype: Datatype, stored: np.dtype, around: Array | None = None
+) -> Callable[[Sequence[Array], int], None]:
+    """Return what writes elements with the form `stored` when packed, perhaps in the place of those of an array."""
 
-    datatype: Datatype  # what an element is
-    stored: np.dtype  # the NumPy form of a packed element in the byte order of the file
-    around: Array | None = None  # the array that is replaced in place, whose other bytes stay; None for zeros
-
-    def __call__(self, results: Sequence[Array], fd: int) -> None:
-        """Write one result, given as a flat buffer of native elements."""
+    def encode(results: Sequence[Array], fd: int) -> None:  # no two workers can write interleaved bytes
         (result,) = results
-        records = self._prepare(result.count, fd)
+        records = _prepared(Records(datatype, result.count, 0), around, fd)
         start, step = 0, max(1, transfer.INTERLEAVED_BYTES // result.datatype.itemsize)
         for block, _ in blocks(result, step):
-            is_stored = self.stored == block.dtype
-            stored = block if is_stored else in_form(block, self.stored, result.source.name, start)
-            for run, packed in _cut(records.part(start, len(block)), stored.view(np.uint8)):
-                scatter(fd, run, packed)
+            packed = block if stored == block.dtype else in_form(block, stored, result.source.name, start)
+            for run, octets in _cut(records.part(start, len(block)), packed.view(np.uint8)):
+                scatter(fd, run, octets)
             start += len(block)
 
-    def _prepare(self, count: int, fd: int) -> Records:
-        """Write the other bytes of the file, and return where the elements go."""
-        if self.around is None:
-            low, _ = Records(self.datatype, count, 0).reach
-            records = Records(self.datatype, count, max(0, -low))
-            records.make_room(fd)
-            return records
-        old, source = Records(self.datatype, self.around.count, self.around.offset), self.around.source
-        records = replace(old, count=count)
-        tail = old.reach[1] if old.count else old.offset
-        end = records.reach[1] if count else old.offset
-        with closing(source.open()) as file:
-            if tail == end:
-                copying.copy_file(local_fd(file), fd)
-            else:
-                calls.set_size(fd, end + source.nbytes - tail)
-                copying.copy_sparse(local_fd(file), fd, 0, end, 0)
-                copying.copy_sparse(local_fd(file), fd, tail, source.nbytes, end)
+    return encode
+
+
+def _prepared(records: Records, around: Array | None, fd: int) -> Records:
+    """Write the other bytes of a file: zeros, or those of the file of an array; return where the elements go."""
+    if around is None:
+        records = replace(records, offset=max(0, -records.reach[0]))
+        records.make_room(fd)
         return records
+    old, source = Records(records.datatype, around.count, around.offset), around.source
+    records = replace(old, count=records.count)
+    tail = old.reach[1] if old.count else old.offset
+    end = records.reach[1] if records.count else old.offset
+    with closing(source.open()) as file:
+        if tail == end:
+            copying.copy_file(local_fd(file), fd)
+        else:
+            calls.set_size(fd, end + source.nbytes - tail)
+            copying.copy_sparse(local_fd(file), fd, 0, end, 0)
+            copying.copy_sparse(local_fd(file), fd, tail, source.nbytes, end)
+    return records

@@ -17,7 +17,8 @@ from mpired.datatypes import Datatype, Group
 from mpired.datatypes.times import as_times, dtype_name
 from mpired.errors import escaped
 from mpired.formats.array import Array
-from mpired.formats.format import Encoder
+from mpired.formats.layout import Encoder
+from mpired.formats.rank import Model
 from mpired.progress import track
 
 _T = TypeVar("_T")
@@ -26,18 +27,24 @@ _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?")
 _FIRST, _LAST = 10, 5  # elements of a table
 
 
-def encoder(lines: Callable[[Sequence[Array]], Iterator[str]], kept: Any = None) -> Encoder:
-    """Return the encoder that writes these lines, also for columns that are kept, in the order of their file."""
+def prepare(model: Model) -> Encoder:
+    """Say how results like `model` are written, also columns that are kept, in the order of their file."""
+    kept, lines = model.kept, globals()[f"{model.format}_lines"]
 
     def encode(results: Sequence[Array], fd: int) -> None:
         if kept is not None:
             places = {name: place for place, name in enumerate(kept.schema.names)}
             every = *results, *kept.buffers(fortran_order=False)
             results = sorted(every, key=lambda each: places.get(each.name.partition(",")[0], len(places)))
-        with os.fdopen(os.dup(fd), "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-            file.writelines(f"{line}\n" for line in lines(results))
+        write_lines(lines(results), fd)
 
-    return encode
+    return Encoder(encode)
+
+
+def write_lines(lines: Iterable[str], fd: int) -> None:
+    """Write lines to an open file."""
+    with os.fdopen(os.dup(fd), "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines)
 
 
 def column_names(result: Array) -> list[str]:
@@ -81,12 +88,13 @@ def _text(value: object) -> str:
     """Return an object of Python as text: strings as they are, lists and structures as JSON."""
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
-    return _json((value,)) if isinstance(value, list | dict) else str(value)
+    return _json((value,)) if isinstance(value, list | tuple | dict) else str(value)
 
 
 def _json(parts: tuple[Any, ...]) -> str:
     """Return an object of Python as JSON, which has only finite numbers."""
-    return json.dumps(json.loads(json.dumps(parts[0], default=_text), parse_constant=str.lower))
+    text = json.dumps(parts[0], default=lambda each: each.tolist() if isinstance(each, np.ndarray) else _text(each))
+    return json.dumps(json.loads(text, parse_constant=str.lower))
 
 
 def _field(separator: str, parts: tuple[object, ...]) -> str:

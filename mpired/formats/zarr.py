@@ -31,12 +31,11 @@ from mpired.formats.arrays import ArrayFile, ArrayHeader, Library, inspect_by
 from mpired.formats.conventions import Attributes, Variable
 from mpired.formats.decoding import apart, write_apart
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import MarkingLayout, encoded
-from mpired.formats.local import SourceFile
+from mpired.formats.layout import Encoder, encoded
 from mpired.formats.missing import Missing
 from mpired.formats.npz import new_member
 from mpired.formats.rank import Cells, Model, RankFile, dtype_text
-from mpired.formats.streamed import errors_of, too_large
+from mpired.formats.streamed import SourceFile, errors_of, too_large
 from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
 
 _ROOT = "/"  # the name of an array that is the whole store
@@ -281,13 +280,13 @@ class _ZarrPlan(NamedTuple):
     kept: Sequence[str]  # the paths of the arrays whose chunks are copied from the source
 
 
-def prepare(model: Model) -> MarkingLayout:
+def prepare(model: Model) -> Encoder:
     """Say how results like `model` are written: as the arrays of its file, or in chunks compressed by zstd."""
     installed.check("`to='zarr'`", "Zarr", "zarr", "zarr")
     kept = [name.lstrip(_ROOT) for name in (model.kept.names if model.kept else ())]
     plan = apart(model.context, model.subject, _planned, model.buffers, model.source, kept, model.cells)
     write = functools.partial(write_apart, model.context, model.subject, _write, plan)
-    return MarkingLayout(write, tuple(plan.new.values()))
+    return Encoder(write, tuple(plan.new.values()))
 
 
 @contextlib.contextmanager

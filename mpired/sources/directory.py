@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 
@@ -11,11 +12,12 @@ from mpired.files import calls
 from mpired.files.names import digest
 from mpired.files.urls import check_are_files
 from mpired.sources.local import has_waited
-from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, OpenStore, Source
+from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, OpenBytes, OpenSource, OpenStore, Source
 
 INDEX_SUFFIX = ".safetensors.index.json"
 """The suffix of the index of a checkpoint whose tensors are in several files."""
 _INDICES = (INDEX_SUFFIX, ".bin.index.json")
+_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")  # the usual names
 
 
 def is_store(path: str) -> bool:
@@ -29,9 +31,18 @@ def is_one_rank(path: str) -> bool:
 
 
 def index_in(path: str) -> str | None:
-    """Return the path of the index of a checkpoint in a directory, also of one in pickles; None if there is none."""
+    """Return the path of the checkpoint in a directory: of its index, also of pickles, or of its one file, or None.
+
+    Shards without an index have the path that theirs would have.
+    """
     names = sorted(os.listdir(path))
     found = next(filter(None, ([name for name in names if name.endswith(each)] for each in _INDICES)), [])
+    if not found:
+        found = [name for name in names if name.endswith(".safetensors")]
+        shards = [match for match in map(_SHARD.fullmatch, found) if match]
+        if len(found) > max(1, len(shards)):  # files of other names beside it, which are perhaps ranks
+            return None
+        found = sorted({f"{shard['stem']}{INDEX_SUFFIX}" for shard in shards}) or found
     if len(found) > 1:
         reason = f"has several checkpoints, {', '.join(found)}; name the one to read"
         raise BufferFileError(path, reason)
@@ -42,12 +53,38 @@ def check_one_file(name: str) -> None:
     """Raise `UsageError` if the file to change or replace consists of several, or is an object of a store."""
     check_are_files([name])
     is_directory = os.path.isdir(name)
-    if name.endswith(INDEX_SUFFIX) or (is_directory and index_in(name)):
+    if index := name if name.endswith(INDEX_SUFFIX) else index_in(name) if is_directory else None:
+        if not index.endswith(_INDICES):
+            raise UsageError(name, f"is a directory, which is not changed in place; name its file, {index}")
         reason = "is a checkpoint of several files, which are not changed in place"
         raise UsageError(name, f"{reason}; write a new one with `output`")
     if is_directory and is_store(name):
         reason = "is a directory, whose many files cannot be replaced as one"
         raise UsageError(name, f"{reason}; pack it into a zip archive, or write to another file with `output`")
+
+
+class ShardsSource(Source):
+    """The shards of a checkpoint without an index, in the place of that: a file without any bytes."""
+
+    nbytes = 0
+
+    def __init__(self, index: str) -> None:
+        self.name = index
+        folder, name = os.path.split(index)
+        matches = filter(None, map(_SHARD.fullmatch, sorted(os.listdir(folder))))
+        shards = [match for match in matches if f"{match['stem']}{INDEX_SUFFIX}" == name]
+        self.names = [match[0] for match in shards]
+        stem, count = shards[0]["stem"], shards[0]["count"]
+        wanted = [f"{stem}-{number:05d}-of-{count}.safetensors" for number in range(1, int(count) + 1)]
+        if self.names != wanted:
+            wrong = min({*wanted} ^ {*self.names})
+            what = "lacks" if wrong in wanted else "has no index, and beside the others"
+            reason = f"{what} the shard {wrong}; a checkpoint without an index has all of its shards"
+            raise BufferFileError(folder, reason)
+
+    def open(self) -> OpenSource:
+        """Open it for reading."""
+        return OpenBytes()
 
 
 class DirectorySource(Source):

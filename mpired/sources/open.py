@@ -17,7 +17,7 @@ from mpired.files import calls, mounts
 from mpired.files.names import check_is_data, has_log
 from mpired.files.places import recover_for_reading
 from mpired.files.urls import identity, is_url
-from mpired.sources.directory import DirectorySource, index_in, is_store
+from mpired.sources.directory import INDEX_SUFFIX, DirectorySource, ShardsSource, index_in, is_store
 from mpired.sources.local import LocalSource
 from mpired.sources.source import STANDARD_INPUT, Source
 from mpired.sources.stream import StreamSource
@@ -68,7 +68,8 @@ def _opened_at(word: str, context: Context, limit: int | None) -> Source:
             if is_store(name):
                 return DirectorySource(name)
             if index := index_in(name):
-                return open_source(index, context)
+                is_there = not index.endswith(INDEX_SUFFIX) or os.path.lexists(index)
+                return open_source(index, context) if is_there else ShardsSource(index)
             way_out = f"name its files, e.g. '{name.rstrip('/')}/*.npy'"
             raise BufferFileError(name, f"is a directory, not a file with a rank's buffer; {way_out}")
         if stat.S_ISSOCK(status.st_mode):

@@ -44,7 +44,7 @@ def planned_size(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[s
     form, layout = laid_out(path, to, model, op)
     like = model.buffers[0]
     if isinstance(layout, FlatLayout):
-        return form.name, layout.offset + like.count * layout.stored.itemsize, True
+        return form.name, layout.end(like.count), True
     return form.name, like.count * like.datatype.itemsize, False
 
 
@@ -82,7 +82,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
             else:
                 source = MemorySource(output.name, elements.view(np.uint8).data, (~null).view(np.uint8).data)
                 array = Array(source, like.datatype, like.count, elements.dtype)
-                layout([array._replace(validity=elements.nbytes if like.nullable else None)], output.fd)
+                layout.encode([array._replace(validity=elements.nbytes if like.nullable else None)], output.fd)
         if isinstance(output, Draft):
             # It is open to no more users than each window; a window that is being made has the rights of any new file.
             output.within.extend(filter(os.path.exists, self._windows))

@@ -174,7 +174,7 @@ def _new_window(name: str, row: Format, request: WindowRequest, draft: NewFile |
         like = like._replace(stored=like.stored.newbyteorder(order), fixed_order=False, shape=None, fortran_order=False)
     layout = row.prepare(model._replace(buffers=(like,)))
     assert isinstance(layout, FlatLayout)  # noqa: S101 - of all that are made new
-    nbytes = layout.offset + like.count * layout.stored.itemsize
+    nbytes = layout.end(like.count)
     source = LocalSource(name, name, (0, 0, nbytes, 0))
     if draft is not None:
         element, at = in_form(neutral(request.op, like.datatype).reshape(1), layout.stored), layout.offset

@@ -296,6 +296,11 @@ def test_arrays_of_one_length_in_texts(tmp_path):
     made = {"w": w, "words": words, **arrays, "day": arrays["day"].astype(str)}
     assert found.pop("pairs") == [list(each) for each in pairs.ravel(order="F").tolist()]
     assert found == {name: made[name].ravel(order="F").tolist() for name in ("w", "words", "k", "day")}
+    named = np.array([("a", [1, 2]), ('"', [3, 4])], [("n", "S1"), ("v", "i4", 2)])
+    np.savez(tmp_path / "n.npz", w=w[0], named=named)
+    mpired.reduce([tmp_path / "n.npz"], "sum", columns="w", keep="named", output=tmp_path / "n.csv")
+    rows = csv.DictReader((tmp_path / "n.csv").read_text().splitlines())
+    assert [json.loads(row["named"]) for row in rows] == [[n.decode(), v.tolist()] for n, v in named.tolist()]
     with h5py.File(tmp_path / "r.h5", "w") as file:
         file["w"], file["key"], file["step"] = np.arange(3.0), ["a", "b,c", "é"], 7
     words = ("reduce", "--op", "sum", "--columns", "w", "--keep", "*", "r.h5", "-o", "o.csv")

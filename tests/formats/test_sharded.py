@@ -162,6 +162,34 @@ BROKEN = [
 ]
 
 
+def test_checkpoints_without_an_index(ranks, tmp_path):
+    """The result has the same shards, and the index that was lacking; a directory of one file is that file."""
+    for rank in range(2):
+        (tmp_path / f"c{rank}" / INDEX).unlink()
+    succeeded(run(*MEAN, "c0", "c1", "-o", "new", cwd=tmp_path))
+    check(load(tmp_path / "new"))
+    for shard, names in SHARDS.items():
+        assert {*safetensors.numpy.load_file(tmp_path / "new" / shard)} == {*names}
+    (tmp_path / "one").mkdir()
+    shutil.copy(tmp_path / "c0" / FIRST, tmp_path / "one" / "model.safetensors")
+    assert mpired.reduce([tmp_path / "one"], "max", columns="w").tolist() == tensors(0)["w"].tolist()
+    shutil.copy(tmp_path / "c0" / FIRST, tmp_path / "c0" / FIRST.replace("1", "3"))
+    rows = [
+        ("reduce --op sum c1 c1 --columns w --in-place", 2, "is a checkpoint of several files"),
+        ("reduce --op sum one one --columns w --in-place", 2, "name its file, one/model.safetensors"),
+        ("info c0", 3, "has no index, and beside the others the shard model-00003-of-00002.safetensors"),
+    ]
+    check_refusals(tmp_path, rows)
+    (tmp_path / "c0" / FIRST.replace("1", "3")).unlink()
+    shutil.copy(tmp_path / "c0" / FIRST, tmp_path / "c0" / SECOND)
+    (tmp_path / "c1" / FIRST).unlink()
+    rows = [
+        ("info c0", 3, f"c0/{INDEX}: the tensor 'short' is in two shards"),
+        ("info c1", 3, f"c1: lacks the shard {FIRST}"),
+    ]
+    check_refusals(tmp_path, rows)
+
+
 def test_damaged_checkpoints(ranks, tmp_path):
     for change, status, reason in BROKEN:
         check_refusals(tmp_path, [(f"reduce --op sum {ranks[0]} {broken(tmp_path, change)} -o out", status, reason)])
@@ -181,7 +209,14 @@ def test_refusals(ranks, tmp_path):
         (f"{mean} c0 c1 --in-place", 2, "is a checkpoint of several files"),
         (f"{mean} one.safetensors -o new/{INDEX}", 2, "is the index of a checkpoint in several files"),
         (f"{mean} c0 c1 -o nowhere/new", 4, "nowhere"),
-        ("allreduce --op sum --columns w c0 c1 -o new/r{rank}.safetensors.index.json", 2, "of several results"),
+        (
+            "allreduce --op sum --columns w c0 c1 -o new/r{rank}.safetensors.index.json",
+            2,
+            "put {rank}, {stem} or {group} into the name of the directory",
+        ),
+        ("reduce --op sum,max --columns w c0 c1 -o new/{op}.safetensors.index.json", 2, "put {op} into the name"),
+        ("reduce --op sum --columns w,w c0 c1 -o new", 2, "--columns: names 'w' twice"),
+        ("reduce --op sum --columns w --keep w c0 c1 -o new", 2, "--keep: names 'w', which is named already"),
     ]
     check_refusals(tmp_path, rows)
     with pytest.raises(UsageError, match="one by one"):

@@ -102,6 +102,10 @@ def of_kept() -> Iterator[str]:
     yield "mpired info checkpoint0 && mpired diff checkpoint0 checkpoint1"
     yield "mpired scan --op max --columns w checkpoint0 checkpoint1 -o 'new{rank}'"
     yield "mpired accumulate --op sum --columns w checkpoint0 checkpoint1"
+    yield "mpired reduce --op max,min --columns w checkpoint0 checkpoint1 -o '{op}.safetensors.index.json'"
+    shards = "cp checkpoint0/model-1-of-2.safetensors one/m-00001-of-00002.safetensors && "
+    for more in ("", "cp checkpoint0/model-2-of-2.safetensors one/m-00002-of-00002.safetensors && "):
+        yield f"mkdir one && {shards}{more}{mean} one one -o new"
 
 
 def of_ops() -> Iterator[str]:
