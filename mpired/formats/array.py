@@ -128,7 +128,7 @@ class Array(NamedTuple):
         """An array of a result that is like this one."""
         columns = self.columns
         return Array(
-            NOWHERE, self.datatype, self.count, self.stored, 0, self.shape, self.fortran_order, self.name, columns,
+            NOWHERE, self.datatype, self.count, self.stored, 0, self.shape, self.fortran_order, self.name, parts=columns,
             datarep=self.datarep, fixed_order=self.fixed_order,
             modelled_on=columns if self.values is None else self.values.columns,
         )  # fmt: skip
