@@ -114,7 +114,8 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
         words = request.words[i]
         named = tuple(Recipient("ab"[i], share, receivers[share.rank], words[share.rank]) for share in shares)
         senders = senders[: max(1, last + 1)]
-        times = cells.times([each.kept for each in senders]) if senders[0].kept is not None else ()
+        kept = [each.kept for each in senders]
+        times = cells.times(kept, [each.kept for each in receivers]) if kept[0] is not None else ()
         yield GroupPlan(len(receivers), senders, named, times)
 
 
@@ -311,6 +312,5 @@ def model_of(group_plan: GroupPlan, receiver: Recipient, request: Request) -> Mo
     model = model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
     if file.headers:  # of a format with attributes
         names = [cells.ResultName(each.name, stored_array(each.rank).name, each.op, each.field) for each in results]
-        times = group_plan.times[: share.last + 1] if request.collective.whole else ()
-        model = model._replace(cells=cells.cells(file, times, names, share.last + 1))
+        model = model._replace(cells=cells.cells(file, group_plan.times[: share.last + 1], names, share.last + 1))
     return model

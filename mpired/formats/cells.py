@@ -25,15 +25,17 @@ RankTime: TypeAlias = tuple[ArrayHeader, tuple[np.ndarray, ...]]
 """The coordinate of time of a rank: its header, its values, and then those of its bounds if it has some."""
 
 
-def times(kept: Sequence[object]) -> tuple[RankTime, ...]:
-    """Return the time of each rank; () unless they differ, the user ignores that, and the time of rank 0 is wrong."""
+def times(kept: Sequence[object], models: Sequence[object]) -> tuple[RankTime, ...]:
+    """Return the time of each rank; () unless those of ranks and models of results differ, and the user ignores it."""
     ranks = [each for each in kept if isinstance(each, KeptArrays)]
     if not ranks or not ranks[0].ignored or len(ranks) < len(kept):
         return ()
     name = next((each.name for each in ranks[0].carried if each.name in ranks[0].ignored and _is_time(each)), "")
-    headers = [next((array for array in each.carried if array.name == name), None) for each in ranks]
+    all_kept = [*ranks, *(each for each in models if isinstance(each, KeptArrays))]
+    headers = [next((array for array in each.carried if array.name == name), None) for each in all_kept]
     if len({header and header.digest for header in headers}) == 1:
         return ()
+    headers = headers[: len(ranks)]
     read = [(header, each.values(header)) for header, each in zip(headers, ranks, strict=True) if header is not None]
     return tuple(read) if len(read) == len(ranks) else ()
 
@@ -62,13 +64,15 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultNam
     results = [each for each in results if each.own_name in combined]
     units = {each.name: _of_units(combined[each.own_name], each, nranks) for each in results}
     attributes = {name: changes for name, changes in units.items() if changes}
-    if not isinstance(like, KeptArrays) or len({header.digest for header, _ in ranks}) < 2:  # noqa: PLR2004 - they differ
+    if not isinstance(like, KeptArrays) or not ranks:
         return Cells({}, attributes)
     first = ranks[0][0]
     own = next((each for each in like.carried if each.name == first.name), first)
     ranks = _with_times_of(results, ranks)
-    if {header.digest for header, _ in ranks} == {own.digest}:
+    digests = {header.digest for header, _ in ranks}
+    if digests == {own.digest}:
         return Cells({}, attributes)
+    ranks = ranks if len(digests) > 1 else ranks[:1]
     moved = [_moved(each, own.attributes) for each in ranks]
     if len({tuple(each.shape for each in values) for values in moved}) > 1 or not moved[0]:
         what = f"{own.name!r} has lengths, units or calendars in the ranks of which no mean can be made"
@@ -81,13 +85,13 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultNam
     last = own.name.rpartition("/")[2]
     places = {name: [*array.dims, *array.attributes.get("coordinates", "").split()] for name, array in combined.items()}
     doubts: list[str] = []
-    for each in (each for each in results if last in places[each.own_name]):
+    for each in (each for each in results if len(digests) > 1 and last in places[each.own_name]):
         if each.op.method and not each.field:
             before = combined[each.own_name].attributes.get(conventions.METHODS, "")
             method = f"{last}: {each.op.method}"
             after = before if before.endswith(method) else f"{before} {method}".lstrip()
             attributes[each.name] = {**units[each.name], conventions.METHODS: after}
-        elif each.field != VALID and len(ranks) > 1:
+        elif each.field != VALID:
             doubts += _doubts(own.name, each, is_changed=bool(values))
     if doubts:
         cautions.tell(InputWarning(doubts[0]))
