@@ -14,7 +14,7 @@ from mpired.datatypes.pairs import VALUES
 from mpired.errors import UsageError
 from mpired.formats import InputOptions, RankFile, decoding, format_named
 from mpired.formats.array import has_unknown_length, with_stored
-from mpired.formats.derived import widened
+from mpired.formats.derived import Widening, widened
 from mpired.formats.rank import Kept
 from mpired.formats.recognise import by_suffix
 from mpired.log import step
@@ -197,10 +197,11 @@ def _takers(chosen: Sequence[ops.Op], within: str | None) -> list[ops.Op]:
 
 def _widened(groups: _Groups, chosen: Sequence[ops.Op], within: str) -> _Groups:
     """Return ranks of several datatypes with their elements in the widest of these, or in that of `accumulate_in`."""
-    wide: list[Datatype] = []
+    wide, are_several = list[Datatype](), False
     takers = _takers(chosen, within)
     for ranks in zip(*(file.buffers for files in groups for file in files), strict=True):
         types = [each.datatype for each in ranks]
+        are_several = are_several or len({*types}) > 1
         (first, widest), *others = ((op, ops.widest(op, types) or types[0]) for op in takers)
         for op, other in others:
             if other != widest:
@@ -208,9 +209,10 @@ def _widened(groups: _Groups, chosen: Sequence[ops.Op], within: str) -> _Groups:
                 raise UsageError("`accumulate_in`", f"{reason}; combine by them in two calls")
         wide.append(widest)
 
+    widening = Widening(chosen[0].rules.missing, is_needed=are_several)
+
     def of_file(file: RankFile) -> RankFile:
-        buffers = zip(file.buffers, wide, strict=True)
-        return file._replace(buffers=[widened(each, datatype, chosen[0].rules.missing) for each, datatype in buffers])
+        return file._replace(buffers=[widened(*each, widening) for each in zip(file.buffers, wide, strict=True)])
 
     return tuple(tuple(map(of_file, files)) for files in groups)
 
@@ -313,7 +315,7 @@ def _counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _
         return _counted(tuple(tuple(next(given) for _ in files) for files in groups), inputs, may_stay_open=False)
     known = ranks[unknown.index(False)]
     for what, file in ranks:
-        compare(what, file, known, inputs.op)
+        compare(what, file, known, inputs)
 
     def like_known(what: str, file: RankFile) -> RankFile:
         like, count = (what, f"{known[0]} ({known[1].source.name!r})"), known[1].buffers[0].count

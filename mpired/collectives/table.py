@@ -14,7 +14,8 @@ from mpired import datatypes, ops
 from mpired.datatypes.pairs import FIELDS, column_names, column_of, field_type
 from mpired.errors import CountError, RootError
 from mpired.formats import Array
-from mpired.formats.derived import without_indices
+from mpired.formats.array import stored_array
+from mpired.formats.derived import Widening, without_indices
 from mpired.options import ALLREDUCE, CALL, EXSCAN, LOCAL, REDUCE, SCAN, SCATTER, SCATTER_BLOCK, Group, Options, rows
 
 BEFORE = -1
@@ -128,8 +129,12 @@ class ResultArray(NamedTuple):
 
 
 def taken_by(op: ops.Op, rank: Array) -> Array:
-    """Return what an op takes of a rank: of values with indices the pairs, or else the values alone."""
-    return rank if rank.values is None or op.groups == datatypes.Group.PAIR else without_indices(rank)
+    """Return what an op takes of a rank: values with their indices, or alone; in a wider datatype if it has to."""
+    if rank.values is None:
+        return rank
+    rank, stored = rank if op.groups == datatypes.Group.PAIR else without_indices(rank), stored_array(rank)
+    is_narrow = isinstance(rank.reader, Widening) and not rank.reader.is_needed and "accumulate_in" not in op.takes
+    return stored if is_narrow and stored.datatype.group in op.groups else rank
 
 
 def arrays_in(share: Share, chosen: Sequence[ops.Op], buffers: Sequence[Array]) -> Iterator[ResultArray]:
