@@ -107,11 +107,11 @@ def _results(request: Request, context: Context) -> list[list[Any]]:
     """Return what each rank of each group gets: None for nothing, and for a list of ops a dict by their names."""
     groups = []
     for group_plan in group_plans(request):
-        arrays: list[Any] = [None] * group_plan.nranks
-        shares = [receiver.share for receiver in group_plan.receivers]
-        with folded(plan_fold(group_plan, (), request), shares, None, context) as results:
-            for receiver, share, buffers in zip(group_plan.receivers, shares, results, strict=True):
-                result: Any = as_arrays(buffers, model_of(group_plan, receiver, request))
+        files = request.groups[group_plan.number]
+        arrays: list[Any] = [None] * len(files)
+        with folded(plan_fold(group_plan, (), request), group_plan.shares, None, context) as results:
+            for share, buffers in zip(group_plan.shares, results, strict=True):
+                result: Any = as_arrays(buffers, model_of(files[share.rank], group_plan, share, request))
                 if request.by_op:
                     result = (arrays[share.rank] or {}) | {labels(request.ops)[share.fields[0].op]: result}
                 arrays[share.rank] = result

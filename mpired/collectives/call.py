@@ -216,5 +216,5 @@ def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Reque
 
         buffers = group_plan.senders[0].buffers
         encoding = max(encoding, sending_nbytes(sum(each.count * each.datatype.itemsize for each in buffers)))
-    noutputs, context = max(len(group_plan.receivers), len(results)), request.inputs.context
+    noutputs, context = max(len(group_plan.shares), len(results)), request.inputs.context
     return make_plan(request.ops, group_plan.senders, context, noutputs=noutputs, nlocked=nlocked, encoding=encoding)

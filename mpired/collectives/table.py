@@ -15,6 +15,7 @@ from mpired.datatypes.pairs import FIELDS, column_names, column_of, field_type
 from mpired.errors import CountError, RootError
 from mpired.formats import Array
 from mpired.formats.array import stored_array
+from mpired.formats.cells import ResultArray
 from mpired.formats.derived import Widening, without_indices
 from mpired.options import ALLREDUCE, CALL, EXSCAN, LOCAL, REDUCE, SCAN, SCATTER, SCATTER_BLOCK, Group, Options, rows
 
@@ -114,18 +115,6 @@ _ROWS = (  # MPI-4.1, 6.9.1, 6.9.7, 6.9.6, 6.10.2, 6.10.1, 6.11.1, 6.11.2
     Collective("exscan", "MPI_Exscan", EXSCAN, _exclusive),
 )
 COLLECTIVES = {row.name: row for row in _ROWS}
-
-
-class ResultArray(NamedTuple):
-    """An array of a result."""
-
-    buffer: int  # the number of the buffer
-    number: int  # that of its op
-    op: ops.Op
-    field: str  # the field of the results of the op; "" for whole elements
-    rank: Array  # what the op takes of the first rank
-    name: str
-    datatype: datatypes.Datatype  # of its elements
 
 
 def taken_by(op: ops.Op, rank: Array) -> Array:

@@ -8,9 +8,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from mpired import cautions
+from mpired.datatypes import Datatype
 from mpired.datatypes.pairs import VALID
 from mpired.errors import InputWarning
 from mpired.formats import conventions
+from mpired.formats.array import Array, stored_array
 from mpired.formats.arrays import ArrayHeader, KeptArrays
 from mpired.formats.rank import Cells, RankFile
 from mpired.ops import Op
@@ -49,16 +51,24 @@ def _is_time(array: ArrayHeader) -> bool:
     return "time" in attributes.get("standard_name", "time" * is_axis).split() or attributes.get("axis") == "T"
 
 
-class ResultName(NamedTuple):
+class ResultArray(NamedTuple):
     """An array of a result."""
 
-    name: str
-    own_name: str  # that in the file which the result is modelled on
+    buffer: int  # the number of the buffer
+    number: int  # that of its op
     op: Op
     field: str  # the field of the results of the op, or the counts of valid elements; "" for whole elements
+    rank: Array  # what the op takes of the first rank
+    name: str
+    datatype: Datatype  # of its elements
+
+    @property
+    def own_name(self) -> str:
+        """Its name in the file which the result is modelled on."""
+        return stored_array(self.rank).name
 
 
-def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultName], nranks: int) -> Cells:
+def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArray], nranks: int) -> Cells:
     """Return the cells of a result of `nranks` ranks with these times, which is modelled on a file."""
     combined, like = {array.name: array for array in file.headers}, file.kept
     results = [each for each in results if each.own_name in combined]
@@ -100,7 +110,7 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultNam
     return Cells(rounded, attributes)
 
 
-def _with_times_of(results: Sequence[ResultName], ranks: Sequence[RankTime]) -> Sequence[RankTime]:
+def _with_times_of(results: Sequence[ResultArray], ranks: Sequence[RankTime]) -> Sequence[RankTime]:
     """Return the ranks whose times results in one file have: one for only `first` or only `last`, all for others."""
     states = {None if each.field == VALID else each.op.state for each in results}
     if states == {First}:
@@ -108,7 +118,7 @@ def _with_times_of(results: Sequence[ResultName], ranks: Sequence[RankTime]) -> 
     return ranks[-1:] if states == {Last} else ranks
 
 
-def _doubts(time: str, result: ResultName, *, is_changed: bool) -> list[str]:
+def _doubts(time: str, result: ResultArray, *, is_changed: bool) -> list[str]:
     """Return why the times of a file are not those of a result without a method; [] if they are."""
     if result.op.state in {First, Last}:
         what = f"{time!r} is not the time of {result.name!r}, which is of one rank"
@@ -118,7 +128,7 @@ def _doubts(time: str, result: ResultName, *, is_changed: bool) -> list[str]:
     return [] if is_changed else [f"{what}; `cell_methods` do not say so, because CF has no method for {result.op}"]
 
 
-def _of_units(array: ArrayHeader, result: ResultName, nranks: int) -> dict[str, str]:
+def _of_units(array: ArrayHeader, result: ResultArray, nranks: int) -> dict[str, str]:
     """Return the attributes that a result has in the place of those of its model, because its units are others."""
     power, old = 0 if result.field == VALID else result.op.power, array.attributes
     if power == 1 or result.field not in {"", VALID}:
