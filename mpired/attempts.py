@@ -46,14 +46,13 @@ class Planned(Protocol):
         """Do it, and commit the results; `held` has the files that they replace."""
 
 
-_P = TypeVar("_P")
 _R = TypeVar("_R")
 _C = TypeVar("_C", bound=Planned)
 Paths = Sequence[str | os.PathLike[str]]
 
 
-def repeated(plan: Callable[[Context], _P], work: Callable[[_P, Context], _R], inputs: Paths, context: Context) -> _R:
-    """Plan and work, and again if a file changed while it was read: its writer may have replaced it."""
+def repeated(call: Callable[[Context], _R], inputs: Paths, context: Context) -> _R:
+    """Make a call, and again if a file changed while it was read: its writer may have replaced it."""
     # Not if it is an object of a store, or if workers may be on other machines.
     engine, number = context.engine or LOCAL, 0
     if (context.dry_run or not engine.same_host) and (stream := _stream(inputs)):  # before it is read
@@ -68,7 +67,7 @@ def repeated(plan: Callable[[Context], _P], work: Callable[[_P, Context], _R], i
             number += 1
             try:
                 check_are_data(inputs)
-                return work(plan(context), context)
+                return call(context)
             except ChangedError as error:
                 # To read all again is for the user to decide: objects are paid for, and many machines read.
                 if number == _ATTEMPTS or _stream(inputs) or is_url(error.subject) or not engine.same_host:
@@ -79,7 +78,8 @@ def carry_out(plan: Callable[[Context], _C], inputs: Paths, context: Context) ->
     """Plan a call, lock the files that it replaces, and do it; return the plan that was carried out."""
     # A dry run ends with the checks: nothing is made, locked, or finished that an interrupted command has left.
 
-    def attempt(planned: _C, context: Context) -> _C:
+    def attempt(context: Context) -> _C:
+        planned = plan(context)
         replaceable = planned.paths if planned.overwrite else ()
         existing = [path for path in replaceable if not is_stream(path) and os.path.isfile(path)]
         updated = _updated(existing, planned.sources) if existing else set()
@@ -108,7 +108,7 @@ def carry_out(plan: Callable[[Context], _C], inputs: Paths, context: Context) ->
             planned.run(context, held)
         return planned
 
-    return repeated(plan, attempt, inputs, context)
+    return repeated(attempt, inputs, context)
 
 
 def check_results(

@@ -13,13 +13,13 @@ from mpired.collectives.call import plan_call, plan_fold
 from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import group_plans, model_of
 from mpired.collectives.run import folded
-from mpired.collectives.table import COLLECTIVES
+from mpired.collectives.table import COLLECTIVES, DEFAULTS
 from mpired.context import Context
 from mpired.engines import connected
 from mpired.errors import UsageError
 from mpired.formats.memory import all_at_hand, at_hand, path_at_hand, paths
 from mpired.ops import OpLike, Ops, labels
-from mpired.options import CALL, PathLike, Rank, Several, checked, rows
+from mpired.options import PathLike, Rank, Several, checked
 from mpired.ranks import ordered, rank_list
 from mpired.report import Summary, summarise
 
@@ -78,7 +78,7 @@ def _call(
 ) -> Any:
     """Run a collective for the Python API: into files, which gives a summary, or into arrays, a list for each group."""
     collective = COLLECTIVES[name]
-    options = collective.completed(keywords)
+    options = {**DEFAULTS, **keywords, **collective.fixed}
     with connected(options) as engine:
         context, words = context._replace(engine=engine), all_at_hand(ranks)
         if options["group_b"]:
@@ -92,12 +92,11 @@ def _call(
             with cautions.collect_warnings(also=cautions.warn) as warned:
                 done = attempts.carry_out(plan, files, context)
             return summarise(done, warned)
-        defaults = rows(CALL)
         for each in ("to", "overwrite", "link", "header", "level", "provenance"):
-            if options[each] != defaults[each].default:
+            if options[each] != DEFAULTS[each]:
                 raise UsageError(f"`{each}`", "is for files; name them with `output`, or leave it out")
         plan_arrays = partial(read_request, collective, words, op, options)
-        groups = attempts.repeated(plan_arrays, _results, files, context)
+        groups = attempts.repeated(lambda context: _results(plan_arrays(context), context), files, context)
     if collective.to_root:
         return groups[0][options["root"]]
     return groups[0] if len(groups) == 1 else tuple(groups)

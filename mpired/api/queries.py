@@ -43,7 +43,7 @@ def info(path: Rank, *, context: Context, **options: Any) -> RankFile:
         `obstacle` why a file of another kind has none.
     """
     rank = ArrayRank("array", path) if isinstance(path, np.ndarray) else at_hand(path, "path")
-    return attempts.repeated(partial(look, rank, options), lambda file, _: file, [*paths([rank])], context)
+    return attempts.repeated(partial(look, rank, options), [*paths([rank])], context)
 
 
 def look(rank: str | AtHand, options: Options, context: Context) -> RankFile:

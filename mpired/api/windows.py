@@ -100,7 +100,7 @@ class Window:
         given: Any = origin if isinstance(origin, list | tuple) else [origin]
         origins = rank_list([at_hand(each, f"origin {number}") for number, each in enumerate(given)], options)
         plan = partial(plan_accumulate, self.paths, origins, op, options)
-        done = repeated(plan, lambda request, _: transact(request), [*paths(origins)], context)
+        done = repeated(lambda context: transact(plan(context)), [*paths(origins)], context)
         return len(done.origins) - len(done.skipped)
 
     @with_options(*FETCH, "progress")
@@ -156,7 +156,7 @@ def _fetched(plan: Callable[[Context], WindowRequest], context: Context, *origin
     """Carry out a call, of which some origins may be files, and return the old elements in their shape."""
     given = [origin.path if isinstance(origin, AtHand) else origin for origin in origins]
     files = [origin for origin in given if isinstance(origin, str | os.PathLike)]
-    done = repeated(plan, lambda request, _: transact(request), files, context)
+    done = repeated(lambda context: transact(plan(context)), files, context)
     assert done.fetched is not None  # noqa: S101 - such a call fetches
     assert done.model is not None  # noqa: S101 - and has their model
     (like,) = done.model.buffers

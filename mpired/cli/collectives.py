@@ -13,7 +13,7 @@ from mpired import attempts, cautions
 from mpired.cli import params
 from mpired.cli.messages import collect_warnings, end_without, report, tell_cautions, tell_plan, tell_summary
 from mpired.collectives.call import plan_call
-from mpired.collectives.table import COLLECTIVES
+from mpired.collectives.table import COLLECTIVES, DEFAULTS
 from mpired.engines import connected
 from mpired.errors import InputWarning, MaskedWarning, OrderWarning, OverflowWarning
 from mpired.files.places import is_terminal
@@ -159,7 +159,7 @@ def _combine(
     name: str, ranks: Sequence[str], op: str, output: str | None, given: Mapping[str, object], *, terminal: bool = False
 ) -> None:
     """Combine ranks, and print the summary on standard error; `terminal`: whether the result goes to one."""
-    options = COLLECTIVES[name].completed(given)
+    options = {**DEFAULTS, **given, **COLLECTIVES[name].fixed}
     words: Sequence[RankWord] = ranks
     if "files_from" in given:  # else each word is a file of its own
         group_b: Any = options["group_b"]

@@ -37,14 +37,13 @@ class Call(NamedTuple):
 
     request: Request
     plans: tuple[Plan, ...]  # a fold for each group that gets results
-    results_by_plan: tuple[tuple[Result, ...], ...]
+    results: tuple[tuple[Result, ...], ...]  # of each of them
     beside: tuple[str, ...]  # the files that say where results come from which have no place for that
     paths: tuple[str, ...]  # the files of the results, and after them those beside them
     folders: tuple[str, ...]  # the directories that are made for results in several files
     ranges: tuple[tuple[int, int], ...]  # the ranges of the file that results change; empty if they are new files
     renamed: tuple[str, ...]  # the files that new ones take the place of
     overwrite: bool  # whether results may replace files
-    results: tuple[Result, ...]  # of all groups
     # the buffers of the root, as they are combined: pairs with indices only if all ops take these
     elements: list[Array]
 
@@ -60,9 +59,10 @@ class Call(NamedTuple):
         root = self.request.groups[0][options["root"]]
         if options["in_place"]:
             return []
-        if format_named(root.format).has_arrays and all(each.format == root.format for each in self.results):
+        every = [result for results in self.results for result in results]
+        if format_named(root.format).has_arrays and all(each.format == root.format for each in every):
             return root.left_out
-        return [*dict.fromkeys(name for each in self.results for name in getattr(each.layout, "left_out", ()))]
+        return [*dict.fromkeys(name for each in every for name in getattr(each.layout, "left_out", ()))]
 
     def run(self, context: Context, held: Held) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""
@@ -84,7 +84,7 @@ class Call(NamedTuple):
         with outputs:
             drafts = [outputs] if isinstance(outputs, Scratch) else cast("Sequence[Output]", outputs.drafts)
             rest = iter(drafts)
-            for plan, results in zip(self.plans, self.results_by_plan, strict=True):
+            for plan, results in zip(self.plans, self.results, strict=True):
                 fill(plan, results, [next(rest) for _ in results], context, link=options["link"])
             if note is not None:
                 for draft in rest:
@@ -111,7 +111,7 @@ class Call(NamedTuple):
                 for each in self.elements
             ],
             "policies": {"nan": rules.nan, "nulls": rules.nulls, "chosen": list(ops.summary(plan.ops))},
-            "outputs": [result.path for result in self.results],
+            "outputs": [result.path for results in self.results for result in results],
             "skipped": [each._asdict() for each in self.request.skipped],
         }
         note.write(record, inputs, max(plan.jobs for plan in self.plans))
@@ -139,7 +139,8 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     results = tuple(results_of(group_plan, request, terminal=terminal) for group_plan in groups)
     every = tuple(result for each in results for result in each)
     paths = [result.path for result in every]
-    check_different(paths)
+    if len(paths) > 1:
+        check_different(paths)
     folders = {result.folder for result in every if result.folder and not os.path.isdir(result.folder)}
     beside: list[str] = []
     if request.note is not None:
@@ -161,7 +162,7 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     elements = [taken_by(op, buffer) for buffer in request.groups[0][options["root"]].buffers]
     return Call(
         request, plans, results, tuple(beside), files, tuple(sorted(folders)), ranges, () if ranges else files,
-        overwrite, every, elements,
+        overwrite, elements,
     )  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def expand(pattern: str, group: str, ranks: Sequence[tuple[int, RankWord]]) -> l
 
 def check_different(names: Sequence[str]) -> None:
     """Raise `UsageError` if two names of results are one file."""
-    paths = calls.real_paths(names) if len(names) > 1 else []
+    paths = calls.real_paths(names)
     if len(set(paths)) < len(paths):
         name = next(name for name, path in zip(names, paths, strict=True) if paths.count(path) > 1)
         reason = "would be the file of several results; put {rank}, {stem} or {group} into a pattern"

@@ -61,10 +61,6 @@ class Collective(NamedTuple):
     fixed: Options = {}  # noqa: RUF012 - a row is never changed
     several: bool = False  # whether it takes several ops
 
-    def completed(self, options: Options) -> Options:
-        """Return the options of all collectives: its own, which are checked, and what the others are for it."""
-        return {**{name: row.default for name, row in rows(CALL).items()}, **options, **self.fixed}
-
 
 def _root(last: int, nranks: int, _count: int, options: Options) -> list[Share]:
     root = options["root"]
@@ -115,6 +111,8 @@ _ROWS = (  # MPI-4.1, 6.9.1, 6.9.7, 6.9.6, 6.10.2, 6.10.1, 6.11.1, 6.11.2
     Collective("exscan", "MPI_Exscan", EXSCAN, _exclusive),
 )
 COLLECTIVES = {row.name: row for row in _ROWS}
+DEFAULTS = {name: row.default for name, row in rows(CALL).items()}
+"""The options of all collectives, which a call has besides its own."""
 
 
 def taken_by(op: ops.Op, rank: Array) -> Array:

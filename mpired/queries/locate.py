@@ -208,6 +208,5 @@ def locate(words: Sequence[str | AtHand], op: ops.Ops, options: Options, context
     labels, ranks = ops.labels(chosen), rank_list(words, options)
     with engines.connected(options) as engine:
         context = context._replace(engine=engine)
-        search = partial(_locate, chosen, ranks, options)
-        found = repeated(search, lambda found, _: found, [*paths(ranks)], context)
+        found = repeated(partial(_locate, chosen, ranks, options), [*paths(ranks)], context)
     return dict(zip(labels, found, strict=True))

@@ -39,8 +39,8 @@ def answered(query: Query[_T], inputs: Paths, options: Options, context: Context
             raise UsageError("`png`", f"{png} is not the name of a PNG picture; write NAME.png")
         drawing()
 
-    def commit(found: tuple[_T, bytes | None], context: Context) -> _T:
-        answer, picture = found
+    def commit(context: Context) -> _T:
+        answer, picture = query(context)
         if picture is not None:
             check_results([png], context, overwrite=overwrite)
             with open_output(png, overwrite=overwrite, context=context) as output:
@@ -49,7 +49,7 @@ def answered(query: Query[_T], inputs: Paths, options: Options, context: Context
                 output.commit(context.on_commit)
         return answer
 
-    return repeated(query, commit, inputs, context)
+    return repeated(commit, inputs, context)
 
 
 def check_replaces_none(png: str | None, files: Sequence[RankFile], options: Options) -> None:
