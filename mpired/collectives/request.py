@@ -82,9 +82,8 @@ def read_request(
     named: Sequence[Any] = ops.each_of(op) if collective.several else [op]
     chosen = _resolve(named, options)
     inputs = _inputs(chosen, options, context)
-    pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options else ""
-    if len(chosen) > 1 or options["index"] is not None or inputs.datatype is not None:
-        _check_ops(chosen, inputs, options, pairing)
+    if len(chosen) > 1 or options["index"] is not None:
+        _check_ops(chosen, options)
     # The formats that the names of results, or `to`, ask for; None for that of the ranks.
     to = None if options["to"] is None else format_named(options["to"], "to")
     forms = [to or by_suffix(each) for each in outputs]
@@ -125,14 +124,15 @@ def read_request(
         op_files=tuple(filter(None, (ops.file_of(each) for each in named if isinstance(each, str) and ":" in each))),
         outputs=outputs, by_op=ops.is_list(op) and not outputs, note=note, skipped=skipped,
     )  # fmt: skip
-    _check(request, {(form or format_named(groups[0][0].format)).name for form in forms}, pairing)
+    _check(request, {(form or format_named(groups[0][0].format)).name for form in forms})
     return request
 
 
-def _check(request: Request, formats: Collection[str], pairing: str) -> None:
+def _check(request: Request, formats: Collection[str]) -> None:
     """Raise an error unless the ops take what the ranks hold, for results of these formats; warn of ranks left out."""
     options, groups, skipped = request.options, request.groups, request.skipped
     row = format_named(groups[0][0].format)
+    pairing = "`index='rank'` makes pairs of plain values" if "index" in request.collective.options else ""
     keeps = "keep" in request.collective.options and bool(row.keeps) and {*formats} <= {row.name}
     for op in request.ops:
         buffers = [(buffer.name, taken_by(op, buffer).datatype) for buffer in groups[0][0].buffers]
@@ -266,7 +266,7 @@ def _named_op(op: ops.OpLike, options: Options) -> ops.Op:
     return ops.resolve(op, options["op_timeout"])
 
 
-def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options, pairing: str) -> None:
+def _check_ops(chosen: Sequence[ops.Op], options: Options) -> None:
     """Raise an error for ops that make no sense whatever the files hold."""
     has_indices = options["index"] is not None
     if len(chosen) > 1 and options["in_place"]:
@@ -277,11 +277,6 @@ def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options,
     if has_indices and options["in_place"]:
         reason = "would put pairs into files of plain values; name an `output`, or leave `index` out"
         raise UsageError("`in_place`", reason)
-    for op in chosen:
-        if inputs.datatype is not None and not (has_indices and op.groups == Group.PAIR):
-            datatype = ops.widest(op, [inputs.datatype]) or inputs.datatype
-            ops.check(op, datatype, ops.Use.REDUCE, pairing=pairing)
-            _ = inputs.datatype.form
 
 
 def _weights(path: str) -> tuple[float, ...]:
