@@ -18,7 +18,7 @@ from mpired.context import Context
 from mpired.engines import connected
 from mpired.errors import UsageError
 from mpired.formats.memory import all_at_hand, at_hand, path_at_hand, paths
-from mpired.ops import OpLike, Ops, labels
+from mpired.ops import OpLike, Ops, is_list, labels
 from mpired.options import PathLike, Rank, Several, checked
 from mpired.ranks import ordered, rank_list
 from mpired.report import Summary, summarise
@@ -96,22 +96,23 @@ def _call(
             if options[each] != DEFAULTS[each]:
                 raise UsageError(f"`{each}`", "is for files; name them with `output`, or leave it out")
         plan_arrays = partial(read_request, collective, words, op, options)
-        groups = attempts.repeated(lambda context: _results(plan_arrays(context), context), files, context)
+        by_op = is_list(op)
+        groups = attempts.repeated(lambda context: _results(plan_arrays(context), by_op=by_op), files, context)
     if collective.to_root:
         return groups[0][options["root"]]
     return groups[0] if len(groups) == 1 else tuple(groups)
 
 
-def _results(request: Request, context: Context) -> list[list[Any]]:
-    """Return what each rank of each group gets: None for nothing, and for a list of ops a dict by their names."""
+def _results(request: Request, *, by_op: bool) -> list[list[Any]]:
+    """Return what each rank of each group gets: None for nothing, or with `by_op` a dict by the names of the ops."""
     groups = []
     for group_plan in group_plans(request):
         files = request.groups[group_plan.number]
         arrays: list[Any] = [None] * len(files)
-        with folded(plan_fold(group_plan, (), request), group_plan.shares, None, context) as results:
+        with folded(plan_fold(group_plan, (), request), group_plan.shares, None, request.inputs.context) as results:
             for share, buffers in zip(group_plan.shares, results, strict=True):
                 result: Any = as_arrays(buffers, model_of(files[share.rank], group_plan, share, request))
-                if request.by_op:
+                if by_op:
                     result = (arrays[share.rank] or {}) | {labels(request.ops)[share.fields[0].op]: result}
                 arrays[share.rank] = result
         groups.append(arrays)

@@ -26,6 +26,7 @@ from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
 from mpired.formats import Array, ArrayLayout, AtHand, format_named
 from mpired.options import Options
+from mpired.sources.open import check_no_input, check_no_other_input
 from mpired.sources.source import Source
 
 if TYPE_CHECKING:
@@ -149,7 +150,10 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     files = (*paths, *beside)
     if not in_place:
         if existing := [name for name in files if is_url(name) or os.path.exists(name)]:
-            request.check_no_input(existing, _WAY_OUT[collective.to_root])
+            read = ((source, name) for name, file in labelled(request.groups) for source in file.sources)
+            check_no_input(existing, read, _WAY_OUT[collective.to_root])
+            others = [(options["types"], "the named datatypes"), *((file, "the op") for file in request.op_files)]
+            check_no_other_input(existing, others)
         for path in paths if options["link"] or options["level"] is not None else ():
             if Compression.of(path, options["level"]) and options["link"]:
                 raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
@@ -201,7 +205,7 @@ def _outputs(
         raise UsageError("`output`", reason)
     names = tuple(os.fspath(name) for name in split or (output, count_valid) if name is not None)
     check_are_data(names)
-    are_several = not collective.to_root or len(names) > 1 or (ops.is_list(op) and "{op}" in str(output))
+    are_several = not collective.to_root or len(names) > 1 or ("{op}" in str(output) and ops.is_list(op))
     if url := next((name for name in names if are_several and is_url(name)), None):
         raise UsageError(url, NOT_TOGETHER)
     return names

@@ -29,7 +29,6 @@ from mpired.ranks import (
     unnatural,
     warn_of_units,
 )
-from mpired.sources.open import check_no_input, check_no_other_input
 from mpired.values import NUMBER, NUMBERS
 
 if TYPE_CHECKING:
@@ -53,18 +52,8 @@ class Request(NamedTuple):
     options: Options  # all options
     op_files: tuple[str, ...] = ()  # the files that have user-defined ops
     outputs: Sequence[str] = ()  # where the results go; none if they are arrays, or replace the ranks
-    by_op: bool = False  # whether the results are a dict of arrays by op
     note: Note | None = None  # what results say of where they come from; None for nothing
     skipped: tuple[Skipped, ...] = ()  # the ranks that were named and are left out, because they cannot be used
-
-    def check_no_input(self, paths: Sequence[str], way_out: str) -> None:
-        """Raise `UsageError` if a result would replace the file of a rank, or another one that the call reads."""
-        check_no_input(
-            paths, ((source, name) for name, file in labelled(self.groups) for source in file.sources), way_out
-        )
-        if self.options["types"] is not None or self.op_files:
-            others = [(self.options["types"], "the named datatypes"), *((file, "the op") for file in self.op_files)]
-            check_no_other_input(paths, others)
 
 
 def read_request(
@@ -122,7 +111,7 @@ def read_request(
     request = Request(
         collective, chosen, groups, groups[-1:] if collective.to_root else groups, words, inputs, options,
         op_files=tuple(filter(None, (ops.file_of(each) for each in named if isinstance(each, str) and ":" in each))),
-        outputs=outputs, by_op=ops.is_list(op) and not outputs, note=note, skipped=skipped,
+        outputs=outputs, note=note, skipped=skipped,
     )  # fmt: skip
     _check(request, {(form or format_named(groups[0][0].format)).name for form in forms})
     return request

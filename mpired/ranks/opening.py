@@ -258,15 +258,12 @@ def in_one_order(groups: Sequence[Sequence[RankFile]], root: int) -> tuple[tuple
 
 def _ordered(file: RankFile, orders: Sequence[bool]) -> RankFile:
     """Return a rank with each buffer in its order, Fortran or not."""
-    buffers = []
-    for buffer, fortran_order in zip(file.buffers, orders, strict=True):
-        turned = in_order(buffer, fortran_order=fortran_order)
-        if turned.shape is not None and turned.fortran_order != fortran_order:
+    buffers = tuple(in_order(each, fortran_order=order) for each, order in zip(file.buffers, orders, strict=True))
+    for buffer, fortran_order in zip(buffers, orders, strict=True):
+        if buffer.shape is not None and buffer.fortran_order != fortran_order:
             reason = f"its format cannot be read in {'Fortran' if fortran_order else 'C'} order, the root's"
             raise CountError(file.source.name, f"{reason}; save all ranks in one order")
-        buffers.append(turned)
-    same = all(turned is buffer for turned, buffer in zip(buffers, file.buffers, strict=True))
-    return file if same else file._replace(buffers=tuple(buffers))
+    return file._replace(buffers=buffers)
 
 
 def check_formats(inputs: InputOptions, formats: Collection[str], *, raw_result: bool = False) -> None:
