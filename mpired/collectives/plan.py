@@ -18,7 +18,7 @@ from mpired.errors import UsageError
 from mpired.files import calls, mounts
 from mpired.files.lock import descriptors_of
 from mpired.formats import Array, RankFile, format_named
-from mpired.formats.array import has_unknown_length, stored_array, with_stored, within_memory
+from mpired.formats.array import UNKNOWN_COUNT, stored_array, with_stored, within_memory
 from mpired.ops import Op
 from mpired.ops.state import state_of
 from mpired.sources.local import LocalSource
@@ -372,7 +372,7 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
     nopen = min(work.nranks, work.max_open + work.ahead) + (min(noutputs, work.max_open) if noutputs > 1 else 0)
     return Plan(
         ops, work.buffers, segments, block_counts, jobs, work.max_open, work.engine,
-        isolated=isolated, has_unknown_length=has_unknown_length(work.buffers[0]), ended=[],
+        isolated=isolated, has_unknown_length=work.buffers[0][0].count == UNKNOWN_COUNT, ended=[],
         memory=max(memory, _RESIDENT_BYTES + encoding),
         open_files=reserved + nopen + work.pipes * max(0, jobs - _FEW_WORKERS),
         machines=min(work.machines, jobs), ahead=work.ahead, lines=lines,

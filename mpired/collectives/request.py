@@ -13,7 +13,7 @@ from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import VALUES
 from mpired.errors import UsageError
 from mpired.formats import InputOptions, RankFile, decoding, format_named
-from mpired.formats.array import has_unknown_length, with_stored
+from mpired.formats.array import UNKNOWN_COUNT, with_stored
 from mpired.formats.derived import Widening, widened
 from mpired.formats.rank import Kept
 from mpired.formats.recognise import by_suffix
@@ -87,7 +87,7 @@ def read_request(
             error.add_note("name the result with `output`")  # of other programs it is the last word
         raise
     groups = tuple(tuple(group.files) for group in opened)
-    is_open = has_unknown_length(groups[0][0].buffers)
+    is_open = groups[0][0].buffers[0].count == UNKNOWN_COUNT
     if is_open or not all(group.alike for group in opened):
         # A result may grow with streams until they end: one, whose elements do not depend on its length.
         is_one = collective.to_root and len(forms) == len(chosen) == 1 and options["split"] is options["index"] is None
@@ -290,7 +290,7 @@ def _counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _
     """Give ranks whose end is not known the count of the others."""
     # If there is none, they stay as they are if they may: the call then goes on to their end. Else they are read to
     # their end first.
-    unknown = [has_unknown_length(file.buffers) for files in groups for file in files]
+    unknown = [file.buffers[0].count == UNKNOWN_COUNT for files in groups for file in files]
     if not any(unknown) or (all(unknown) and may_stay_open):
         return groups
     ranks = list(labelled(groups))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, NamedTuple, Protocol
 
@@ -172,11 +172,6 @@ class Array(NamedTuple):
 def stored_array(array: Array) -> Array:
     """Return the array in the file; the values only, if indices are generated."""
     return array.values or array
-
-
-def has_unknown_length(ranks: Sequence[Array]) -> bool:
-    """Return whether the count of ranks shows only at their end."""
-    return stored_array(ranks[0]).count == UNKNOWN_COUNT
 
 
 def with_stored(array: Array, **changes: Any) -> Array:
