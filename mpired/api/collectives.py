@@ -17,7 +17,7 @@ from mpired.collectives.table import COLLECTIVES, DEFAULTS
 from mpired.context import Context
 from mpired.engines import connected
 from mpired.errors import UsageError
-from mpired.formats.memory import all_at_hand, at_hand, path_at_hand, paths
+from mpired.formats.memory import all_at_hand, at_hand, path_at_hand
 from mpired.ops import OpLike, Ops, is_list, labels
 from mpired.options import PathLike, Rank, Several, checked
 from mpired.ranks import ordered, rank_list
@@ -85,19 +85,19 @@ def _call(
             group_b = all_at_hand(options["group_b"], "`group_b`", "rank {} of group B")
             options = {**options, "group_b": ordered(group_b, options)}
         words = rank_list(words, options)
-        files = [*paths([*words, *(options["group_b"] or ())])]
+        named = [*words, *(options["group_b"] or ())]
         if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
             path = None if output is None else path_at_hand(output, "output")
             plan = partial(plan_call, name, words, op, path, options)
             with cautions.collect_warnings(also=cautions.warn) as warned:
-                done = attempts.carry_out(plan, files, context)
+                done = attempts.carry_out(plan, named, context)
             return summarise(done, warned)
         for each in ("to", "overwrite", "link", "header", "level", "provenance"):
             if options[each] != DEFAULTS[each]:
                 raise UsageError(f"`{each}`", "is for files; name them with `output`, or leave it out")
         plan_arrays = partial(read_request, collective, words, op, options)
         by_op = is_list(op)
-        groups = attempts.repeated(lambda context: _results(plan_arrays(context), by_op=by_op), files, context)
+        groups = attempts.repeated(lambda context: _results(plan_arrays(context), by_op=by_op), named, context)
     if collective.to_root:
         return groups[0][options["root"]]
     return groups[0] if len(groups) == 1 else tuple(groups)

@@ -17,7 +17,6 @@ from mpired.collectives.table import COLLECTIVES, DEFAULTS
 from mpired.engines import connected
 from mpired.errors import InputWarning, MaskedWarning, OrderWarning, OverflowWarning
 from mpired.files.places import is_terminal
-from mpired.formats.memory import paths
 from mpired.options import LOCAL, REPORT
 from mpired.ranks import RankWord, ordered, rank_list
 from mpired.report import describe_call, summarise
@@ -166,11 +165,11 @@ def _combine(
         words, *others = params.expand(ranks, *([group_b] if group_b else []))
         options = {**options, "group_b": ordered(others[0], options) if others else group_b}
         words = rank_list(words, options)
-    files = [*paths([*words, *(options["group_b"] or ())])]
+    named = [*words, *(options["group_b"] or ())]
     plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
     with connected(options) as engine, collect_warnings() as warned:
         context = params.context()._replace(engine=engine)
-        planned = attempts.carry_out(plan, files, context)
+        planned = attempts.carry_out(plan, named, context)
     if context.dry_run:
         tell_plan(describe_call(planned), [source.name for source in planned.sources], warned)
     else:

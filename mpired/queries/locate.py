@@ -21,7 +21,6 @@ from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError
 from mpired.formats import AtHand, InputOptions, RankFile
 from mpired.formats.array import blocks
-from mpired.formats.memory import paths
 from mpired.formats.rank import choice, ways_out
 from mpired.formats.transposed import in_order
 from mpired.log import step
@@ -208,5 +207,5 @@ def locate(words: Sequence[str | AtHand], op: ops.Ops, options: Options, context
     labels, ranks = ops.labels(chosen), rank_list(words, options)
     with engines.connected(options) as engine:
         context = context._replace(engine=engine)
-        found = repeated(partial(_locate, chosen, ranks, options), [*paths(ranks)], context)
+        found = repeated(partial(_locate, chosen, ranks, options), ranks, context)
     return dict(zip(labels, found, strict=True))
