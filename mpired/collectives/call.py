@@ -123,7 +123,7 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     ranks: Sequence[str | AtHand],  # paths in rank order
     op: ops.Ops,  # the op, its name, or a function; or several
     output: str | None,  # where the result goes, or the pattern of the results' names; None in place
-    options: Options,  # as `Collective.checked` gives them
+    options: Options,  # all options of collectives, checked
     context: Context,  # the settings of the call
     *,
     terminal: bool = False,  # whether that is a terminal, which gets a readable table
