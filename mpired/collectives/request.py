@@ -71,8 +71,9 @@ def read_request(
     named: Sequence[Any] = ops.each_of(op) if collective.several else [op]
     chosen = _resolve(named, options)
     inputs = _inputs(chosen, options, context)
-    if len(chosen) > 1 or options["index"] is not None:
-        _check_ops(chosen, options)
+    pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options else ""
+    if len(chosen) > 1 or options["index"] is not None or inputs.datatype is not None:
+        _check_ops(chosen, inputs, options, pairing)
     # The formats that the names of results, or `to`, ask for; None for that of the ranks.
     to = None if options["to"] is None else format_named(options["to"], "to")
     forms = [to or by_suffix(each) for each in outputs]
@@ -113,15 +114,14 @@ def read_request(
         op_files=tuple(filter(None, (ops.file_of(each) for each in named if isinstance(each, str) and ":" in each))),
         outputs=outputs, note=note, skipped=skipped,
     )  # fmt: skip
-    _check(request, {(form or format_named(groups[0][0].format)).name for form in forms})
+    _check(request, {(form or format_named(groups[0][0].format)).name for form in forms}, pairing)
     return request
 
 
-def _check(request: Request, formats: Collection[str]) -> None:
+def _check(request: Request, formats: Collection[str], pairing: str) -> None:
     """Raise an error unless the ops take what the ranks hold, for results of these formats; warn of ranks left out."""
     options, groups, skipped = request.options, request.groups, request.skipped
     row = format_named(groups[0][0].format)
-    pairing = "`index='rank'` makes pairs of plain values" if "index" in request.collective.options else ""
     keeps = "keep" in request.collective.options and bool(row.keeps) and {*formats} <= {row.name}
     for op in request.ops:
         buffers = [(buffer.name, taken_by(op, buffer).datatype) for buffer in groups[0][0].buffers]
@@ -255,7 +255,7 @@ def _named_op(op: ops.OpLike, options: Options) -> ops.Op:
     return ops.resolve(op, options["op_timeout"])
 
 
-def _check_ops(chosen: Sequence[ops.Op], options: Options) -> None:
+def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options, pairing: str) -> None:
     """Raise an error for ops that make no sense whatever the files hold."""
     has_indices = options["index"] is not None
     if len(chosen) > 1 and options["in_place"]:
@@ -266,6 +266,11 @@ def _check_ops(chosen: Sequence[ops.Op], options: Options) -> None:
     if has_indices and options["in_place"]:
         reason = "would put pairs into files of plain values; name an `output`, or leave `index` out"
         raise UsageError("`in_place`", reason)
+    for op in chosen:
+        if inputs.datatype is not None and not (has_indices and op.groups == Group.PAIR):
+            datatype = ops.widest(op, [inputs.datatype]) or inputs.datatype
+            ops.check(op, datatype, ops.Use.REDUCE, pairing=pairing)
+            _ = inputs.datatype.form
 
 
 def _weights(path: str) -> tuple[float, ...]:
