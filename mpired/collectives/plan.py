@@ -220,7 +220,6 @@ class _Planner:
     def limit_files(self, reserved: int) -> None:
         """Choose the number of workers, and how many ranks and results each keeps open, beside `reserved` files."""
         context, engine = self.context, self.engine
-        context.check_open_files(reserved + (2 if self.noutputs > 1 else 1))
         limits = Limits(1, resource.RLIM_INFINITY) if self.is_alone else engine.runner.limits()
         if self.nforward > 1 and context.jobs != 1 and not self.is_small:  # streams that several threads decompress
             self.change(partial(_decompressed_ahead, context.jobs or machine.usable_cores()))
@@ -231,10 +230,12 @@ class _Planner:
         self.max_open = _MAX_OPEN_STREAMED if self.is_decoded else _MAX_OPEN
         self.pipes = _PIPES if engine.same_host else 0  # that the connection to a worker takes
         bounds = {resource.getrlimit(resource.RLIMIT_NOFILE)[0], limits.descriptors} - {resource.RLIM_INFINITY}
+        least = 2 if self.noutputs > 1 else 1
         if context.max_open_files is not None:
+            context.check_open_files(reserved + least)
             bounds.add(context.max_open_files)
         if bounds:
-            least, free = 2 if self.noutputs > 1 else 1, min(bounds) - reserved
+            free = min(bounds) - reserved
             if self.pipes and self.jobs > 1:
                 self.jobs = max(1, min(self.jobs, _FEW_WORKERS + (free - least) // self.pipes))
                 # Each worker inherits those of the others; few are in `reserved`.
