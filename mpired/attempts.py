@@ -22,6 +22,8 @@ from mpired.files.names import check_are_data
 from mpired.files.places import check_new, is_stream, lock_all, warn_of_hard_links
 from mpired.files.urls import is_url
 from mpired.formats.decoding import Decoder
+from mpired.formats.memory import paths
+from mpired.ranks import RankWord
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import STANDARD_INPUT, Source
 
@@ -46,16 +48,14 @@ class Planned(Protocol):
         """Do it, and commit the results; `held` has the files that they replace."""
 
 
-_P = TypeVar("_P")
 _R = TypeVar("_R")
 _C = TypeVar("_C", bound=Planned)
-Paths = Sequence[str | os.PathLike[str]]
 
 
-def repeated(plan: Callable[[Context], _P], work: Callable[[_P, Context], _R], inputs: Paths, context: Context) -> _R:
-    """Plan and work, and again if a file changed while it was read: its writer may have replaced it."""
+def repeated(call: Callable[[Context], _R], words: Iterable[RankWord], context: Context) -> _R:
+    """Make a call, and again if a file of its words changed while it was read: its writer may have replaced it."""
     # Not if it is an object of a store, or if workers may be on other machines.
-    engine, number = context.engine or LOCAL, 0
+    engine, number, inputs = context.engine or LOCAL, 0, [*paths(words)]
     if (context.dry_run or not engine.same_host) and (stream := _stream(inputs)):  # before it is read
         reason = "is a stream, which can be read only once; `dry_run` looks at files"
         if not context.dry_run:
@@ -69,7 +69,7 @@ def repeated(plan: Callable[[Context], _P], work: Callable[[_P, Context], _R], i
             number += 1
             try:
                 check_are_data(inputs)
-                return work(plan(context), context)
+                return call(context)
             except ChangedError as error:
                 # To read all again is for the user to decide: objects are paid for, and many machines read.
                 if number == _ATTEMPTS or _stream(inputs) or is_url(error.subject) or not engine.same_host:
@@ -79,11 +79,12 @@ def repeated(plan: Callable[[Context], _P], work: Callable[[_P, Context], _R], i
             worker.close()
 
 
-def carry_out(plan: Callable[[Context], _C], inputs: Paths, context: Context) -> _C:
+def carry_out(plan: Callable[[Context], _C], words: Sequence[RankWord], context: Context) -> _C:
     """Plan a call, lock the files that it replaces, and do it; return the plan that was carried out."""
     # A dry run ends with the checks: nothing is made, locked, or finished that an interrupted command has left.
 
-    def attempt(planned: _C, context: Context) -> _C:
+    def attempt(context: Context) -> _C:
+        planned = plan(context)
         replaceable = planned.paths if planned.overwrite else ()
         existing = [path for path in replaceable if not is_stream(path) and os.path.isfile(path)]
         updated = _updated(existing, planned.sources) if existing else set()
@@ -105,30 +106,29 @@ def carry_out(plan: Callable[[Context], _C], inputs: Paths, context: Context) ->
                 try:
                     check_unchanged([*planned.sources])
                 except (ChangedError, FileNotFoundError):
-                    if _stream(inputs):
+                    if _stream(paths(words)):
                         raise
                     planned = plan(context)
                 warn_of_hard_links(planned.renamed)
             planned.run(context, held)
         return planned
 
-    return repeated(plan, attempt, inputs, context)
+    return repeated(attempt, words, context)
 
 
 def check_results(
-    paths: Iterable[str], context: Context, *, overwrite: bool, renamed: Iterable[str] | None = None
+    results: Sequence[str], context: Context, *, overwrite: bool, renamed: Iterable[str] | None = None
 ) -> None:
     """Check for a dry run where results go, and warn of hard links of the files that are `renamed`; None for all."""
-    results = list(paths)
     check_are_data(results)
     check_new(results, context, overwrite=overwrite)
     if overwrite:
         warn_of_hard_links(results if renamed is None else renamed)
 
 
-def _stream(paths: Paths) -> str | None:
+def _stream(inputs: Iterable[str]) -> str | None:
     """Return the first path that is a stream."""
-    return next((os.fspath(path) for path in paths if is_stream(os.fspath(path))), None)
+    return next(filter(is_stream, inputs), None)
 
 
 def _updated(existing: Sequence[str], sources: Iterable[Source]) -> set[str]:

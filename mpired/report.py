@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -143,6 +144,7 @@ def summarise(call: Call, warned: Sequence[MpiredWarning]) -> Summary:
     """Return the summary of a collective that is done, and has warned of this."""
     plans, elements = call.plans, call.elements
     files = [file for group in call.request.combined for file in group]
+    results = [*itertools.chain(*call.results)]
     chosen = plans[0].ops
     return Summary(
         op=",".join(map(str, chosen)),
@@ -164,9 +166,9 @@ def summarise(call: Call, warned: Sequence[MpiredWarning]) -> Summary:
         workers=max(plan.jobs for plan in plans),
         root=call.request.options["root"],
         output=",".join(call.request.outputs) or (call.paths[0] if call.request.collective.to_root else "in place"),
-        format=", ".join(sorted({result.format for result in call.results})) or files[0].format,
+        format=", ".join(sorted({result.format for result in results})) or files[0].format,
         call=call.request.collective.function,
-        noutputs=len(call.results),
+        noutputs=len(results),
         overflow=[each.details for each in warned if isinstance(each, OverflowWarning)],
         rules=summary(chosen) if any(op.rules != Rules() for op in chosen) else (),
         skipped=[each._asdict() for each in call.request.skipped],
@@ -389,7 +391,7 @@ def describe_call(call: Call) -> Description:
     plans = call.plans
     blocks = zip(plans[0].block_counts, (ranks[0] for ranks in plans[0].buffers), strict=True)
     written = []
-    for plan, results in zip(plans, call.results_by_plan, strict=True):
+    for plan, results in zip(plans, call.results, strict=True):
         for each in results:  # the bytes only if they are known: not of streams, nor compressed
             nbytes, exact = (None, False) if plan.has_unknown_length else each.nbytes(plan)
             exact = exact and codecs.by_suffix(each.path) is None

@@ -13,13 +13,13 @@ from mpired.collectives.call import plan_call, plan_fold
 from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import group_plans, model_of
 from mpired.collectives.run import folded
-from mpired.collectives.table import COLLECTIVES
+from mpired.collectives.table import COLLECTIVES, DEFAULTS
 from mpired.context import Context
 from mpired.engines import connected
 from mpired.errors import UsageError
-from mpired.formats.memory import all_at_hand, at_hand, path_at_hand, paths
-from mpired.ops import OpLike, Ops, labels
-from mpired.options import CALL, PathLike, Rank, Several, checked, rows
+from mpired.formats.memory import all_at_hand, at_hand, path_at_hand
+from mpired.ops import OpLike, Ops, is_list, labels
+from mpired.options import PathLike, Rank, Several, checked
 from mpired.ranks import ordered, rank_list
 from mpired.report import Summary, summarise
 
@@ -78,41 +78,41 @@ def _call(
 ) -> Any:
     """Run a collective for the Python API: into files, which gives a summary, or into arrays, a list for each group."""
     collective = COLLECTIVES[name]
-    options = collective.completed(keywords)
+    options = {**DEFAULTS, **keywords, **collective.fixed}
     with connected(options) as engine:
         context, words = context._replace(engine=engine), all_at_hand(ranks)
         if options["group_b"]:
             group_b = all_at_hand(options["group_b"], "`group_b`", "rank {} of group B")
             options = {**options, "group_b": ordered(group_b, options)}
         words = rank_list(words, options)
-        files = [*paths([*words, *(options["group_b"] or ())])]
+        named = [*words, *(options["group_b"] or ())]
         if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
             path = output if output is None or isinstance(output, str) else path_at_hand(output, "output")
             plan = partial(plan_call, name, words, op, path, options)
             with cautions.collect_warnings(also=cautions.warn) as warned:
-                done = attempts.carry_out(plan, files, context)
+                done = attempts.carry_out(plan, named, context)
             return summarise(done, warned)
-        defaults = rows(CALL)
         for each in ("to", "overwrite", "link", "header", "level", "provenance"):
-            if options[each] != defaults[each].default:
+            if options[each] != DEFAULTS[each]:
                 raise UsageError(f"`{each}`", "is for files; name them with `output`, or leave it out")
         plan_arrays = partial(read_request, collective, words, op, options)
-        groups = attempts.repeated(plan_arrays, _results, files, context)
+        by_op = is_list(op)
+        groups = attempts.repeated(lambda context: _results(plan_arrays(context), by_op=by_op), named, context)
     if collective.to_root:
         return groups[0][options["root"]]
     return groups[0] if len(groups) == 1 else tuple(groups)
 
 
-def _results(request: Request, context: Context) -> list[list[Any]]:
-    """Return what each rank of each group gets: None for nothing, and for a list of ops a dict by their names."""
+def _results(request: Request, *, by_op: bool) -> list[list[Any]]:
+    """Return what each rank of each group gets: None for nothing, or with `by_op` a dict by the names of the ops."""
     groups = []
     for group_plan in group_plans(request):
-        arrays: list[Any] = [None] * group_plan.nranks
-        shares = [receiver.share for receiver in group_plan.receivers]
-        with folded(plan_fold(group_plan, (), request), shares, None, context) as results:
-            for receiver, share, buffers in zip(group_plan.receivers, shares, results, strict=True):
-                result: Any = as_arrays(buffers, model_of(group_plan, receiver, request))
-                if request.by_op:
+        files = request.groups[group_plan.number]
+        arrays: list[Any] = [None] * len(files)
+        with folded(plan_fold(group_plan, (), request), group_plan.shares, None, request.inputs.context) as results:
+            for share, buffers in zip(group_plan.shares, results, strict=True):
+                result: Any = as_arrays(buffers, model_of(files[share.rank], group_plan, share, request))
+                if by_op:
                     result = (arrays[share.rank] or {}) | {labels(request.ops)[share.fields[0].op]: result}
                 arrays[share.rank] = result
         groups.append(arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -52,11 +53,12 @@ def pack(
     if options["to"] or options["datarep"]:
         raise UsageError("`to` and `datarep`", "are for a file; name one with `output`")
     plan = partial(plan_pack, file, "-", {**options, "to": ARRAY.name})
-    return attempts.repeated(plan, _array, [file], context)
+    return attempts.repeated(partial(_array, plan), [file], context)
 
 
-def _array(plan: Packing, context: Context) -> np.ndarray:
+def _array(plan_of: Callable[[Context], Packing], context: Context) -> np.ndarray:
     """Do a packing whose result is an array."""
+    plan = plan_of(context)
     with Scratch() as scratch:
         result = plan.gather(scratch, context.progress)
         check_unchanged(plan.sources)

@@ -14,7 +14,7 @@ from mpired.api.signatures import with_options
 from mpired.context import Context
 from mpired.errors import UsageError
 from mpired.formats import AtHand, InputOptions, RankFile, open_rank
-from mpired.formats.memory import ArrayRank, all_at_hand, at_hand, path_at_hand, paths
+from mpired.formats.memory import ArrayRank, all_at_hand, at_hand, path_at_hand
 from mpired.ops import Ops, is_list
 from mpired.options import DIFF, INPUTS, LOCATE, SHOW, Options, PathLike, Rank, Several
 from mpired.queries import locate as extremes
@@ -42,7 +42,7 @@ def info(path: Rank, *, context: Context, **options: Any) -> RankFile:
         `obstacle` why a file of another kind has none.
     """
     rank = ArrayRank("array", path) if isinstance(path, np.ndarray) else at_hand(path, "path")
-    return attempts.repeated(partial(look, rank, options), lambda file, _: file, [*paths([rank])], context)
+    return attempts.repeated(partial(look, rank, options), [rank], context)
 
 
 def look(rank: str | AtHand, options: Options, context: Context) -> RankFile:

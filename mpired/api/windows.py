@@ -16,7 +16,7 @@ from mpired.context import Context
 from mpired.errors import MpiredError, UsageError
 from mpired.files.recovery import Recovered, recover_files
 from mpired.formats import AtHand
-from mpired.formats.memory import at_hand, masks_of, path_at_hand, paths
+from mpired.formats.memory import at_hand, masks_of, path_at_hand
 from mpired.log import notice
 from mpired.ops import OpLike
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, RECOVER, SWAP, WINDOW, MpiDatatype, PathLike, Rank
@@ -100,7 +100,7 @@ class Window:
         given: Any = origin if isinstance(origin, list | tuple) else [origin]
         origins = rank_list([at_hand(each, f"origin {number}") for number, each in enumerate(given)], options)
         plan = partial(plan_accumulate, self.paths, origins, op, options)
-        done = repeated(plan, lambda request, _: transact(request), [*paths(origins)], context)
+        done = repeated(lambda context: transact(plan(context)), origins, context)
         return len(done.origins) - len(done.skipped)
 
     @with_options(*FETCH, "progress")
@@ -154,9 +154,9 @@ class Window:
 
 def _fetched(plan: Callable[[Context], WindowRequest], context: Context, *origins: object) -> np.ndarray:
     """Carry out a call, of which some origins may be files, and return the old elements in their shape."""
-    given = [origin.path if isinstance(origin, AtHand) else origin for origin in origins]
-    files = [origin for origin in given if isinstance(origin, str | os.PathLike)]
-    done = repeated(plan, lambda request, _: transact(request), files, context)
+    named = [os.fspath(origin) if isinstance(origin, os.PathLike) else origin for origin in origins]
+    words = [word for word in named if isinstance(word, str | AtHand)]
+    done = repeated(lambda context: transact(plan(context)), words, context)
     assert done.fetched is not None  # noqa: S101 - such a call fetches
     assert done.model is not None  # noqa: S101 - and has their model
     (like,) = done.model.buffers

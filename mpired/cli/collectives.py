@@ -13,11 +13,10 @@ from mpired import attempts, cautions
 from mpired.cli import params
 from mpired.cli.messages import collect_warnings, end_without, report, tell_cautions, tell_plan, tell_summary
 from mpired.collectives.call import plan_call
-from mpired.collectives.table import COLLECTIVES
+from mpired.collectives.table import COLLECTIVES, DEFAULTS
 from mpired.engines import connected
 from mpired.errors import InputWarning, MaskedWarning, OrderWarning, OverflowWarning
 from mpired.files.places import is_terminal
-from mpired.formats.memory import paths
 from mpired.options import LOCAL, REPORT
 from mpired.ranks import RankWord, ordered, rank_list
 from mpired.report import describe_call, summarise
@@ -159,18 +158,18 @@ def _combine(
     name: str, ranks: Sequence[str], op: str, output: str | None, given: Mapping[str, object], *, terminal: bool = False
 ) -> None:
     """Combine ranks, and print the summary on standard error; `terminal`: whether the result goes to one."""
-    options = COLLECTIVES[name].completed(given)
+    options = {**DEFAULTS, **given, **COLLECTIVES[name].fixed}
     words: Sequence[RankWord] = ranks
     if "files_from" in given:  # else each word is a file of its own
         group_b: Any = options["group_b"]
         words, *others = params.expand(ranks, *([group_b] if group_b else []))
         options = {**options, "group_b": ordered(others[0], options) if others else group_b}
         words = rank_list(words, options)
-    files = [*paths([*words, *(options["group_b"] or ())])]
+    named = [*words, *(options["group_b"] or ())]
     plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
     with connected(options) as engine, collect_warnings() as warned:
         context = params.context()._replace(engine=engine)
-        planned = attempts.carry_out(plan, files, context)
+        planned = attempts.carry_out(plan, named, context)
     if context.dry_run:
         tell_plan(describe_call(planned), [source.name for source in planned.sources], warned)
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any
 
 from mpired import provenance
@@ -16,7 +15,7 @@ from mpired.errors import MpiredError, UsageError, escaped, number, raise_all
 from mpired.files.keys import of_file
 from mpired.files.names import check_are_data
 from mpired.files.places import is_stream
-from mpired.formats import RankFile, format_named
+from mpired.formats import format_named
 from mpired.formats.decoding import decode_worker
 from mpired.formats.memory import paths
 from mpired.options import INFO, INPUTS, Options, part
@@ -60,12 +59,13 @@ def info(*, files: tuple[str, ...], **options: Any) -> None:
 def _described(word: RankWord, inputs: Options, context: Context) -> dict[str, Any]:
     """Return the contents of a file, the keys of `--once` that it remembers, and the record of its origin."""
 
-    def look(file: RankFile, _context: Context) -> tuple[dict[str, Any], str | None]:
+    def look(context: Context) -> tuple[dict[str, Any], str | None]:
+        file = queries.look(word, inputs, context)
         again = not file.obstacle and not file.source.is_forward  # else it cannot be read once more
         return describe_file(file), format_named(file.format).note(file.source) if again else None
 
     # The files' directories have been looked at, each once.
-    described, note = repeated(partial(queries.look, word, inputs), look, (), context)
+    described, note = repeated(look, (), context)
     path = next(paths([word]), "")
     with of_file(path) as keys:
         try:

@@ -173,8 +173,9 @@ def _call(
     """Carry out a call on windows, and print its summary; or the plan of a dry run."""
     path, to, force = ("-", LINES.name, False) if is_element else fetch or (None, None, False)
 
-    def work(request: WindowRequest, context: Context) -> Done | Description:
+    def work(context: Context) -> Done | Description:
         warned.clear()  # of an attempt before
+        request = plan(context)
         if context.dry_run:
             planned, fetched = dry_run(request), None
             if path is not None:
@@ -189,7 +190,7 @@ def _call(
         return done
 
     with collect_warnings() as warned:
-        done = attempts.repeated(plan, work, words, params.context())
+        done = attempts.repeated(work, words, params.context())
     if isinstance(done, Description):
         tell_plan(done, words, warned, "origin")
         return

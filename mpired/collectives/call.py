@@ -26,6 +26,7 @@ from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
 from mpired.formats import Array, ArrayLayout, AtHand, format_named
 from mpired.options import Options
+from mpired.sources.open import check_no_input, check_no_other_input
 from mpired.sources.source import Source
 
 if TYPE_CHECKING:
@@ -37,14 +38,13 @@ class Call(NamedTuple):
 
     request: Request
     plans: tuple[Plan, ...]  # a fold for each group that gets results
-    results_by_plan: tuple[tuple[Result, ...], ...]
+    results: tuple[tuple[Result, ...], ...]  # of each of them
     beside: tuple[str, ...]  # the files that say where results come from which have no place for that
     paths: tuple[str, ...]  # the files of the results, and after them those beside them
     folders: tuple[str, ...]  # the directories that are made for results in several files
     ranges: tuple[tuple[int, int], ...]  # the ranges of the file that results change; empty if they are new files
     renamed: tuple[str, ...]  # the files that new ones take the place of
     overwrite: bool  # whether results may replace files
-    results: tuple[Result, ...]  # of all groups
     # the buffers of the root, as they are combined: pairs with indices only if all ops take these
     elements: list[Array]
 
@@ -60,9 +60,10 @@ class Call(NamedTuple):
         root = self.request.groups[0][options["root"]]
         if options["in_place"]:
             return []
-        if format_named(root.format).has_arrays and all(each.format == root.format for each in self.results):
+        every = [result for results in self.results for result in results]
+        if format_named(root.format).has_arrays and all(each.format == root.format for each in every):
             return root.left_out
-        return [*dict.fromkeys(name for each in self.results for name in getattr(each.layout, "left_out", ()))]
+        return [*dict.fromkeys(name for each in every for name in getattr(each.layout, "left_out", ()))]
 
     def run(self, context: Context, held: Held) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""
@@ -84,7 +85,7 @@ class Call(NamedTuple):
         with outputs:
             drafts = [outputs] if isinstance(outputs, Scratch) else cast("Sequence[Output]", outputs.drafts)
             rest = iter(drafts)
-            for plan, results in zip(self.plans, self.results_by_plan, strict=True):
+            for plan, results in zip(self.plans, self.results, strict=True):
                 fill(plan, results, [next(rest) for _ in results], context, link=options["link"])
             if note is not None:
                 for draft in rest:
@@ -111,7 +112,7 @@ class Call(NamedTuple):
                 for each in self.elements
             ],
             "policies": {"nan": rules.nan, "nulls": rules.nulls, "chosen": list(ops.summary(plan.ops))},
-            "outputs": [result.path for result in self.results],
+            "outputs": [result.path for results in self.results for result in results],
             "skipped": [each._asdict() for each in self.request.skipped],
         }
         note.write(record, inputs, max(plan.jobs for plan in self.plans))
@@ -122,7 +123,7 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     ranks: Sequence[str | AtHand],  # paths in rank order
     op: ops.Ops,  # the op, its name, or a function; or several
     output: str | None,  # where the result goes, or the pattern of the results' names; None in place
-    options: Options,  # as `Collective.checked` gives them
+    options: Options,  # all options of collectives, checked
     context: Context,  # the settings of the call
     *,
     terminal: bool = False,  # whether that is a terminal, which gets a readable table
@@ -139,7 +140,8 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     results = tuple(results_of(group_plan, request, terminal=terminal) for group_plan in groups)
     every = tuple(result for each in results for result in each)
     paths = [result.path for result in every]
-    check_different(every, request)
+    if len(paths) > 1:
+        check_different(every, request)
     folders = {result.folder for result in every if result.folder and not os.path.isdir(result.folder)}
     beside: list[str] = []
     if request.note is not None:
@@ -148,7 +150,10 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     files = (*paths, *beside)
     if not in_place:
         if existing := [name for name in files if is_url(name) or os.path.exists(name)]:
-            request.check_no_input(existing, _WAY_OUT[collective.to_root])
+            read = ((source, name) for name, file in labelled(request.groups) for source in file.sources)
+            check_no_input(existing, read, _WAY_OUT[collective.to_root])
+            others = [(options["types"], "the named datatypes"), *((file, "the op") for file in request.op_files)]
+            check_no_other_input(existing, others)
         for path in paths if options["link"] or options["level"] is not None else ():
             if Compression.of(path, options["level"]) and options["link"]:
                 raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
@@ -161,7 +166,7 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     elements = [taken_by(op, buffer) for buffer in request.groups[0][options["root"]].buffers]
     return Call(
         request, plans, results, tuple(beside), files, tuple(sorted(folders)), ranges, () if ranges else files,
-        overwrite, every, elements,
+        overwrite, elements,
     )  # fmt: skip
 
 
@@ -200,7 +205,7 @@ def _outputs(
         raise UsageError("`output`", reason)
     names = tuple(os.fspath(name) for name in split or (output, count_valid) if name is not None)
     check_are_data(names)
-    are_several = not collective.to_root or len(names) > 1 or (ops.is_list(op) and "{op}" in str(output))
+    are_several = not collective.to_root or len(names) > 1 or ("{op}" in str(output) and ops.is_list(op))
     if url := next((name for name in names if are_several and is_url(name)), None):
         raise UsageError(url, NOT_TOGETHER)
     return names
@@ -216,5 +221,5 @@ def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Reque
 
         buffers = group_plan.senders[0].buffers
         encoding = max(encoding, sending_nbytes(sum(each.count * each.datatype.itemsize for each in buffers)))
-    noutputs, context = max(len(group_plan.receivers), len(results)), request.inputs.context
+    noutputs, context = max(len(group_plan.shares), len(results)), request.inputs.context
     return make_plan(request.ops, group_plan.senders, context, noutputs=noutputs, nlocked=nlocked, encoding=encoding)

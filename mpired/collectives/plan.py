@@ -18,7 +18,7 @@ from mpired.errors import UsageError
 from mpired.files import calls, mounts
 from mpired.files.lock import descriptors_of
 from mpired.formats import Array, RankFile, format_named
-from mpired.formats.array import has_unknown_length, stored_array, with_stored, within_memory
+from mpired.formats.array import UNKNOWN_COUNT, stored_array, with_stored, within_memory
 from mpired.ops import Op
 from mpired.ops.state import state_of
 from mpired.sources.local import LocalSource
@@ -140,10 +140,14 @@ class Plan(NamedTuple):
 _Buffers: TypeAlias = tuple[tuple[Array, ...], ...]
 
 
-class _Costs:
-    """The figures of ranks, ops and results that limits, blocks and cuts depend on; each buffer is looked at once."""
+class _Planner:
+    """The figures of ranks, ops and results, and the limits that a plan keeps; each buffer is looked at once."""
 
-    def __init__(self, ops: Sequence[Op], files: Sequence[RankFile], noutputs: int, *, apart: bool) -> None:
+    def __init__(
+        self, ops: tuple[Op, ...], files: Sequence[RankFile], context: Context, noutputs: int, *, apart: bool
+    ) -> None:
+        self.ops, self.files, self.context = ops, files, context
+        self.engine: Engine = context.engine or LOCAL
         each = [file.buffers for file in files]
         self.buffers: _Buffers = (  # for each buffer that of every rank
             tuple((buffer,) for own in each for buffer in own) if apart else tuple(zip(*each, strict=True))
@@ -189,83 +193,138 @@ class _Costs:
         # the memory of a process before its blocks
         self.base = (STREAMED_BASE_NBYTES if self.is_decoded else BASE_NBYTES) + self.unpacking
 
-    def blocks(self, jobs: int, max_open: int, engine: Engine, lines: Lines) -> tuple[int, int, int]:
-        """Return how many blocks are read ahead and how many a worker holds, and their bytes without a limit."""
+    def check_remote(self) -> None:
+        """Check that workers on other machines can do the work; small work is for this machine."""
+        ops, engine, sources = self.ops, self.engine, [source for file in self.files for source in file.sources]
+        for op in ops:
+            if op.is_function:
+                reason = f"is a function of this process, which workers of the engine {engine.name} do not have"
+                raise UsageError(str(op), f"{reason}; give the place of one, as FILE.py:FUNCTION")
+            if not engine.stops_ops and getattr(op.kernel, "timeout", None) is not None:
+                reason = f"cannot stop a call in a worker of the engine {engine.name}; leave it out"
+                raise UsageError("`op_timeout`", reason)
+        if private := next((source for source in sources if source.is_private), None):
+            reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
+            raise UsageError(private.name, f"{reason}; write it to a file first")
+        if self.is_small or self.nforward:  # one process does it anyway
+            self.engine = LOCAL
+            return
+        from mpired.engines import probe  # noqa: PLC0415 - of few commands
+
+        datatypes = [ranks[0].datatype for ranks in self.buffers]
+        for op in [op for op in ops if op.user] or ops[:1]:  # every worker looks at some of the ranks
+            probe.check(engine.runner, op, sources, datatypes)
+        if self.context.is_of_group:  # other machines have other limits
+            self.context = self.context._replace(max_memory=None, is_of_group=False)
+
+    def limit_files(self, reserved: int) -> None:
+        """Choose the number of workers, and how many ranks and results each keeps open, beside `reserved` files."""
+        context, engine = self.context, self.engine
+        limits = Limits(1, resource.RLIM_INFINITY) if self.is_alone else engine.runner.limits()
+        if self.nforward > 1 and context.jobs != 1 and not self.is_small:  # streams that several threads decompress
+            self.change(partial(_decompressed_ahead, context.jobs or machine.usable_cores()))
+        jobs = min(context.jobs or limits.workers, sys.maxsize if engine.same_host else limits.workers)
+        self.jobs = 1 if self.is_alone else jobs
+        self.machines = limits.machines
+        # This process has as many open, if it writes what workers on other machines send.
+        self.max_open = _MAX_OPEN_STREAMED if self.is_decoded else _MAX_OPEN
+        self.pipes = _PIPES if engine.same_host else 0  # that the connection to a worker takes
+        bounds = {resource.getrlimit(resource.RLIMIT_NOFILE)[0], limits.descriptors} - {resource.RLIM_INFINITY}
+        least = 2 if self.noutputs > 1 else 1
+        if context.max_open_files is not None:
+            context.check_open_files(reserved + least)
+            bounds.add(context.max_open_files)
+        if bounds:
+            free = min(bounds) - reserved
+            if self.pipes and self.jobs > 1:
+                self.jobs = max(1, min(self.jobs, _FEW_WORKERS + (free - least) // self.pipes))
+                # Each worker inherits those of the others; few are in `reserved`.
+                free -= self.pipes * max(0, self.jobs - _FEW_WORKERS)
+            self.max_open = max(1, min(free // least, self.max_open))
+
+    def size_blocks(self) -> None:
+        """Choose the lines of stages, how many blocks are read ahead and a worker holds, and their bytes."""
+        engine, spread = self.engine, self.context.spread
+        # Without the option, ranks are spread where workers would open too many files, and each machine has a rank.
+        many = self.jobs * self.nranks > _MANY_OPENS and self.nranks >= self.machines
+        is_spread = engine.chains and (spread == "ranks" or (spread == "auto" and many))
+        lines: Lines = engine.runner.lines(self.jobs, self.nranks) if is_spread else ()
         # On this machine none is read ahead. Only flat ranks are: formats that decode in sequence do it themselves.
         path = self.file.path if isinstance(self.file, LocalSource) else None
         is_remote = path is not None and mounts.is_remote(path)
         preferred = ahead = 0  # the bytes that the file system wishes to be read, 0 for any
         if path is not None and (is_remote or not engine.same_host):
             preferred = min(mounts.preferred_nbytes(path), _MOST_PREFERRED_BYTES)
-        if max_open > 2 * _DEPTH and (is_remote or self.file.depth) and self.nranks > 1:
+        if self.max_open > 2 * _DEPTH and (is_remote or self.file.depth) and self.nranks > 1:
             depth = self.file.depth or min(_DEPTH, _DEPTH_BYTES // max(1, preferred))
             is_flat = all(
                 rank.reader is None and not rank.source.is_forward for ranks in self.buffers for rank in ranks
             )
             ahead = min(depth, self.nranks) if is_flat else 0
-        max_open -= ahead  # the ranks that are read ahead are open too
+        self.max_open -= ahead  # the ranks that are read ahead are open too
         wanted = _STREAMED_BLOCK_BYTES if self.is_long else max(_BLOCK_BYTES, preferred)
         if lines:
             share = self.longest // (len(lines) * len(lines[0]) * _BLOCKS_PER_STAGE)
             wanted = max(wanted, min(share, _HANDED_BLOCK_BYTES))
         if self.file.depth:
             wanted = max(wanted, self.file.block_nbytes)
-        if max(self.nranks, self.noutputs) > max_open:
+        if max(self.nranks, self.noutputs) > self.max_open:
             wanted = max(wanted, _REOPENING_BLOCK_BYTES)
         if self.noutputs > 1:  # however large a block may be, there is one for each worker
-            wanted = min(wanted, max(_BLOCK_BYTES, -(-self.longest // jobs)))
+            wanted = min(wanted, max(_BLOCK_BYTES, -(-self.longest // self.jobs)))
         if self.nforward:  # each keeps its block
             wanted = min(wanted, max(_MIN_BLOCK_BYTES, _AHEAD_BYTES_IN_ALL // self.nforward))
         if self.is_kept:
-            share = max(rank.count * width for (rank, *_), width in zip(self.buffers, self.widths, strict=True)) // jobs
-            usual = max(_STATE_BLOCK_BYTES, min(self.state_nbytes, share), max(self.widths) * _STATE_COUNT)
+            longest = max(rank.count * width for (rank, *_), width in zip(self.buffers, self.widths, strict=True))
+            usual = min(self.state_nbytes, longest // self.jobs)
+            usual = max(_STATE_BLOCK_BYTES, usual, max(self.widths) * _STATE_COUNT)
             wanted = max(wanted, min(usual, _STATE_MOST_BYTES))
         nblocks = (_STATES_IN_MEMORY if self.is_kept else _BLOCKS_IN_MEMORY) + (_BLOCKS_HANDED if lines else 0)
         nblocks += ahead * (2 if self.file.depth else 1)  # what arrives, and its copy
-        nblocks += _BLOCKS_AHEAD * min(max_open, self.nturned) + _BLOCKS_FORWARD * self.nforward
-        return ahead, nblocks, wanted
+        nblocks += _BLOCKS_AHEAD * min(self.max_open, self.nturned) + _BLOCKS_FORWARD * self.nforward
+        self.lines, self.ahead, self.nblocks, self.block_bytes = lines, ahead, nblocks, wanted
 
-    def pieces(self, engine: Engine, jobs: int) -> int:
+    def limit_memory(self, most: int) -> int:
+        """Choose workers and blocks that fit into a limit, smaller blocks first, and return what a process has left."""
+        # Of workers on other machines it is the limit of each, else that of all together. Of an op that needs all ranks
+        # at once a block has an element of each.
+        base, nblocks, least = self.base, self.nblocks, max(_MIN_BLOCK_BYTES, *self.widths)
+        needed, processes = base + nblocks * least, 1
+        self.context.check_memory(needed)
+        if self.engine.same_host:
+            # The parent waits beside its workers, so that n workers are n + 1 processes.
+            self.jobs = 1 if self.jobs == 1 or most < 3 * needed else min(self.jobs, most // needed - 1)
+            processes = 1 if self.jobs == 1 else self.jobs + 1
+            spare = (most - processes * base) // (self.jobs * nblocks)
+        else:
+            spare = (most - base) // nblocks
+        self.block_bytes = min(self.block_bytes, max(spare, least))
+        return most // processes - nblocks * self.block_bytes
+
+    def pieces(self) -> int:
         """Return into how many segments a buffer is cut."""
         # What can only be decoded in sequence is cut as little as possible: each segment opens all files again.
         # A worker on another machine opens a rank once, unless the results of its segment are too long to send.
-        whole = self.is_decoded or self.nturned or self.nforward or not engine.same_host
-        pieces = jobs * (1 if whole else _SEGMENTS_PER_WORKER)
+        is_remote = not self.engine.same_host
+        whole = self.is_decoded or self.nturned or self.nforward or is_remote
+        pieces = self.jobs * (1 if whole else _SEGMENTS_PER_WORKER)
         if self.noutputs > 1 or self.apart:  # nor are many files opened for little of each
-            pieces = max(jobs, min(pieces, self.longest // _SEGMENT_BYTES))
-        if not engine.same_host:
-            pieces = max(pieces, -(-self.noutputs * self.longest // _RETURNED_BYTES))
-        return pieces
-
-    def within(self, context: Context, jobs: int, nblocks: int, block_bytes: int, *, each: bool) -> tuple[int, int]:
-        """Return how many workers and which blocks fit into the memory: smaller blocks first, then fewer workers."""
-        # With `each` it is the memory of each process, else that of all together.
-        max_memory = context.max_memory or 0
-        # Of an op that needs all ranks at once an element of each.
-        least, base = max(_MIN_BLOCK_BYTES, *self.widths), self.base
-        needed = base + nblocks * least
-        context.check_memory(needed)
-        if each:
-            return jobs, min(block_bytes, max((max_memory - base) // nblocks, least))
-        # The parent waits beside its workers, so that n workers are n + 1 processes.
-        fitting = 1 if jobs == 1 or max_memory < 3 * needed else min(jobs, max_memory // needed - 1)
-        processes = fitting if fitting == 1 else fitting + 1
-        spare = (max_memory - processes * base) // (fitting * nblocks)
-        return fitting, min(block_bytes, max(spare, least))
+            pieces = max(self.jobs, min(pieces, self.longest // _SEGMENT_BYTES))
+        return max(pieces, -(-self.noutputs * self.longest // _RETURNED_BYTES)) if is_remote else pieces
 
     def change(self, change: Callable[[int, Array], Array]) -> None:
         """Change each rank of each buffer, by its number."""
         self.buffers = tuple(tuple(change(*each) for each in enumerate(ranks)) for ranks in self.buffers)
 
-    def limit_turned(self, left: int | None, jobs: int, max_open: int, block_bytes: int) -> None:
+    def limit_turned(self, left: int | None) -> None:
         """Give each rank that is read in another order its share of the memory for reading ahead."""
-        nturned = min(max_open, self.nturned)
-        ahead = min(_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL // (jobs * nturned))
+        nturned = min(self.max_open, self.nturned)
+        ahead = min(_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL // (self.jobs * nturned))
         if left is not None:
-            ahead = min(ahead, block_bytes + (left - self.base) // (_BLOCKS_AHEAD * nturned))
+            ahead = min(ahead, self.block_bytes + (left - self.base) // (_BLOCKS_AHEAD * nturned))
 
         def turned(number: int, rank: Array) -> Array:  # a rank that is opened for each block reads no more
-            nbytes = max(block_bytes, ahead) if number < max_open else block_bytes
+            nbytes = max(self.block_bytes, ahead) if number < self.max_open else self.block_bytes
             return within_memory(rank, nbytes) if stored_array(rank).is_turned else rank
 
         self.change(turned)
@@ -282,86 +341,43 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
     apart: bool = False,  # whether every buffer is read by itself, whatever the others hold
 ) -> Plan:
     """Cut a reduction into segments."""
-    engine = context.engine or LOCAL
-    costs = _Costs(ops, files, noutputs, apart=apart)
-    if not engine.same_host:
-        engine, context = _remote_engine(costs, ops, files, engine, context)
-    each = not engine.same_host  # whether limits are those of each process
+    work = _Planner(ops, files, context, noutputs, apart=apart)
+    if not work.engine.same_host:
+        work.check_remote()
     # A private source has a descriptor of this process; a compressed one has none between two reads.
     reserved = RESERVED + sum(file.source.is_private for file in files)
     if nlocked:
         reserved += descriptors_of(nlocked)
-    context.check_open_files(reserved + (2 if noutputs > 1 else 1))
-    limits = Limits(1, resource.RLIM_INFINITY) if costs.is_alone else engine.runner.limits()
-    if costs.nforward > 1 and context.jobs != 1 and not costs.is_small:  # streams that several threads decompress
-        costs.change(partial(_decompressed_ahead, context.jobs or machine.usable_cores()))
-    jobs = 1 if costs.is_alone else min(context.jobs or limits.workers, limits.workers if each else sys.maxsize)
-    pipes = _PIPES if engine.same_host else 0
-    jobs, max_open = _max_open(costs, limits, context.max_open_files, reserved, jobs, pipes)
+    work.limit_files(reserved)
     if nlocked:  # the locks shall take none from the ranks, and the new files none from either
         calls.allow_descriptors(reserved + _LEAST_OPEN)
-    lines: Lines = ()
-    if engine.chains:
-        # Without that option, ranks are spread where workers would open too many files, and each machine has a rank.
-        many = jobs * costs.nranks > _MANY_OPENS and costs.nranks >= limits.machines
-        if context.spread == "ranks" or (context.spread == "auto" and many):
-            lines = engine.runner.lines(jobs, costs.nranks)
-    ahead, nblocks, block_bytes = costs.blocks(jobs, max_open, engine, lines)
-    max_open -= ahead
+    work.size_blocks()
     left = None  # what a process may have besides its blocks
-    if context.max_memory is not None:
-        context.check_memory(BASE_NBYTES + encoding)
-        jobs, block_bytes = costs.within(context, jobs, nblocks, block_bytes, each=each)
-        left = context.max_memory // (1 if jobs == 1 or each else jobs + 1) - nblocks * block_bytes
-        if costs.is_decoded and not context.is_of_group:
-            share = max(0, left - STREAMED_LEAST_NBYTES) // min(costs.nranks, max_open)
-            costs.change(lambda _, rank: within_memory(rank, share))
-    if costs.nturned:
-        costs.limit_turned(left, jobs, max_open, block_bytes)
-    nopen = min(costs.nranks, max_open + ahead) + (min(noutputs, max_open) if noutputs > 1 else 0)
-    block_counts = tuple(max(1, block_bytes // width) for width in costs.widths)
-    pieces = len(lines) or (1 if costs.is_small else costs.pieces(engine, jobs))
-    segments = cut_segments(costs.buffers, block_counts, pieces, striped=each)
-    lines = lines[: len(segments)]
-    jobs = sum(map(len, lines)) or max(1, min(jobs, len(segments)))
-    resident = _RESIDENT_BYTES + max(format_named(file.format).decoding for file in files) + costs.unpacking
-    isolated = any(op.isolated for op in ops) or (costs.is_decoded and not any(op.user for op in ops))
+    if (most := work.context.max_memory) is not None:
+        work.context.check_memory(BASE_NBYTES + encoding)
+        left = work.limit_memory(most)
+        if work.is_decoded and not work.context.is_of_group:
+            share = max(0, left - STREAMED_LEAST_NBYTES) // min(work.nranks, work.max_open)
+            work.change(lambda _, rank: within_memory(rank, share))
+    if work.nturned:
+        work.limit_turned(left)
+    block_counts = tuple(max(1, work.block_bytes // width) for width in work.widths)
+    pieces = len(work.lines) or (1 if work.is_small else work.pieces())
+    segments = cut_segments(work.buffers, block_counts, pieces, striped=not work.engine.same_host)
+    lines = work.lines[: len(segments)]
+    jobs = sum(map(len, lines)) or max(1, min(work.jobs, len(segments)))
+    isolated = any(op.isolated for op in ops) or (work.is_decoded and not any(op.user for op in ops))
+    resident = _RESIDENT_BYTES + max(format_named(file.format).decoding for file in files) + work.unpacking
     # The parent waits beside its workers, and decodes nothing.
-    waiting = _RESIDENT_BYTES if jobs > 1 or isolated else 0
+    memory = (_RESIDENT_BYTES if jobs > 1 or isolated else 0) + jobs * (resident + work.nblocks * work.block_bytes)
+    nopen = min(work.nranks, work.max_open + work.ahead) + (min(noutputs, work.max_open) if noutputs > 1 else 0)
     return Plan(
-        ops, costs.buffers, segments, block_counts, jobs, max_open, engine,
-        isolated=isolated, has_unknown_length=has_unknown_length(costs.buffers[0]), ended=[],
-        memory=max(waiting + jobs * (resident + nblocks * block_bytes), _RESIDENT_BYTES + encoding),
-        open_files=reserved + nopen + pipes * max(0, jobs - _FEW_WORKERS),
-        machines=min(limits.machines, jobs), ahead=ahead, lines=lines,
+        ops, work.buffers, segments, block_counts, jobs, work.max_open, work.engine,
+        isolated=isolated, has_unknown_length=work.buffers[0][0].count == UNKNOWN_COUNT, ended=[],
+        memory=max(memory, _RESIDENT_BYTES + encoding),
+        open_files=reserved + nopen + work.pipes * max(0, jobs - _FEW_WORKERS),
+        machines=min(work.machines, jobs), ahead=work.ahead, lines=lines,
     )  # fmt: skip
-
-
-def _remote_engine(
-    costs: _Costs, ops: Sequence[Op], files: Sequence[RankFile], engine: Engine, context: Context
-) -> tuple[Engine, Context]:
-    """Return the engine, whose workers are checked, or that of this machine for small work; and its limits."""
-    for op in ops:
-        if op.is_function:
-            reason = f"is a function of this process, which workers of the engine {engine.name} do not have"
-            raise UsageError(str(op), f"{reason}; give the place of one, as FILE.py:FUNCTION")
-        if not engine.stops_ops and getattr(op.kernel, "timeout", None) is not None:
-            reason = f"cannot stop a call in a worker of the engine {engine.name}; leave it out"
-            raise UsageError("`op_timeout`", reason)
-    for file in files:
-        if file.source.is_private:
-            reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
-            raise UsageError(file.source.name, f"{reason}; write it to a file first")
-    if costs.is_small or costs.nforward:  # one process does it anyway
-        return LOCAL, context
-    from mpired.engines import probe  # noqa: PLC0415 - of few commands
-
-    datatypes = [buffer.datatype for buffer in files[0].buffers]
-    for op in [op for op in ops if op.user] or ops[:1]:  # every worker looks at some of the ranks
-        probe.check(engine.runner, op, [source for file in files for source in file.sources], datatypes)
-    if context.is_of_group:  # other machines have other limits
-        context = context._replace(max_memory=None, is_of_group=False)
-    return engine, context
 
 
 def _decompressed_ahead(threads: int, _number: int, rank: Array) -> Array:
@@ -374,25 +390,6 @@ def _decompressed_ahead(threads: int, _number: int, rank: Array) -> Array:
     source = source.named(source.name)
     source.threads = threads
     return with_stored(rank, source=source)
-
-
-def _max_open(
-    costs: _Costs, limits: Limits, limit: int | None, reserved: int, jobs: int, pipes: int
-) -> tuple[int, int]:
-    """Return how many workers, and how many ranks and results each keeps open, fit into the limits of open files."""
-    # `reserved` are those that are open for something else, `pipes` those that the connection to a worker takes. This
-    # process has as many open, if it writes what workers on other machines send.
-    most = _MAX_OPEN_STREAMED if costs.is_decoded else _MAX_OPEN
-    bounds = {resource.getrlimit(resource.RLIMIT_NOFILE)[0], limits.descriptors} - {resource.RLIM_INFINITY}
-    if limit is not None:
-        bounds.add(limit)
-    if not bounds:
-        return jobs, most
-    least, free = 2 if costs.noutputs > 1 else 1, min(bounds) - reserved
-    if pipes and jobs > 1:
-        jobs = max(1, min(jobs, _FEW_WORKERS + (free - least) // pipes))
-        free -= pipes * max(0, jobs - _FEW_WORKERS)  # each worker inherits those of the others; few are in `reserved`
-    return jobs, max(1, min(free // least, most))
 
 
 def cut_segments(

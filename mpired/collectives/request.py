@@ -13,8 +13,8 @@ from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import VALUES
 from mpired.errors import UsageError
 from mpired.formats import InputOptions, RankFile, decoding, format_named
-from mpired.formats.array import has_unknown_length, with_stored
-from mpired.formats.derived import widened
+from mpired.formats.array import UNKNOWN_COUNT, with_stored
+from mpired.formats.derived import Widening, widened
 from mpired.formats.rank import Kept
 from mpired.formats.recognise import by_suffix
 from mpired.log import step
@@ -29,7 +29,6 @@ from mpired.ranks import (
     unnatural,
     warn_of_units,
 )
-from mpired.sources.open import check_no_input, check_no_other_input
 from mpired.values import NUMBER, NUMBERS
 
 if TYPE_CHECKING:
@@ -53,18 +52,8 @@ class Request(NamedTuple):
     options: Options  # all options
     op_files: tuple[str, ...] = ()  # the files that have user-defined ops
     outputs: Sequence[str] = ()  # where the results go; none if they are arrays, or replace the ranks
-    by_op: bool = False  # whether the results are a dict of arrays by op
     note: Note | None = None  # what results say of where they come from; None for nothing
     skipped: tuple[Skipped, ...] = ()  # the ranks that were named and are left out, because they cannot be used
-
-    def check_no_input(self, paths: Sequence[str], way_out: str) -> None:
-        """Raise `UsageError` if a result would replace the file of a rank, or another one that the call reads."""
-        check_no_input(
-            paths, ((source, name) for name, file in labelled(self.groups) for source in file.sources), way_out
-        )
-        if self.options["types"] is not None or self.op_files:
-            others = [(self.options["types"], "the named datatypes"), *((file, "the op") for file in self.op_files)]
-            check_no_other_input(paths, others)
 
 
 def read_request(
@@ -99,7 +88,7 @@ def read_request(
             error.add_note("name the result with `output`")  # of other programs it is the last word
         raise
     groups = tuple(tuple(group.files) for group in opened)
-    is_open = has_unknown_length(groups[0][0].buffers)
+    is_open = groups[0][0].buffers[0].count == UNKNOWN_COUNT
     if is_open or not all(group.alike for group in opened):
         # A result may grow with streams until they end: one, whose elements do not depend on its length.
         is_one = collective.to_root and len(forms) == len(chosen) == 1 and options["split"] is options["index"] is None
@@ -123,7 +112,7 @@ def read_request(
     request = Request(
         collective, chosen, groups, groups[-1:] if collective.to_root else groups, words, inputs, options,
         op_files=tuple(filter(None, (ops.file_of(each) for each in named if isinstance(each, str) and ":" in each))),
-        outputs=outputs, by_op=ops.is_list(op) and not outputs, note=note, skipped=skipped,
+        outputs=outputs, note=note, skipped=skipped,
     )  # fmt: skip
     _check(request, {(form or format_named(groups[0][0].format)).name for form in forms}, pairing)
     return request
@@ -197,10 +186,11 @@ def _takers(chosen: Sequence[ops.Op], within: str | None) -> list[ops.Op]:
 
 def _widened(groups: _Groups, chosen: Sequence[ops.Op], within: str) -> _Groups:
     """Return ranks of several datatypes with their elements in the widest of these, or in that of `accumulate_in`."""
-    wide: list[Datatype] = []
+    wide, are_several = list[Datatype](), False
     takers = _takers(chosen, within)
     for ranks in zip(*(file.buffers for files in groups for file in files), strict=True):
         types = [each.datatype for each in ranks]
+        are_several = are_several or len({*types}) > 1
         (first, widest), *others = ((op, ops.widest(op, types) or types[0]) for op in takers)
         for op, other in others:
             if other != widest:
@@ -208,9 +198,10 @@ def _widened(groups: _Groups, chosen: Sequence[ops.Op], within: str) -> _Groups:
                 raise UsageError("`accumulate_in`", f"{reason}; combine by them in two calls")
         wide.append(widest)
 
+    widening = Widening(chosen[0].rules.missing, is_needed=are_several)
+
     def of_file(file: RankFile) -> RankFile:
-        buffers = zip(file.buffers, wide, strict=True)
-        return file._replace(buffers=[widened(each, datatype, chosen[0].rules.missing) for each, datatype in buffers])
+        return file._replace(buffers=[widened(*each, widening) for each in zip(file.buffers, wide, strict=True)])
 
     return tuple(tuple(map(of_file, files)) for files in groups)
 
@@ -304,7 +295,7 @@ def _counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _
     """Give ranks whose end is not known the count of the others."""
     # If there is none, they stay as they are if they may: the call then goes on to their end. Else they are read to
     # their end first.
-    unknown = [has_unknown_length(file.buffers) for files in groups for file in files]
+    unknown = [file.buffers[0].count == UNKNOWN_COUNT for files in groups for file in files]
     if not any(unknown) or (all(unknown) and may_stay_open):
         return groups
     ranks = list(labelled(groups))
@@ -313,7 +304,7 @@ def _counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _
         return _counted(tuple(tuple(next(given) for _ in files) for files in groups), inputs, may_stay_open=False)
     known = ranks[unknown.index(False)]
     for what, file in ranks:
-        compare(what, file, known, inputs.op)
+        compare(what, file, known, inputs)
 
     def like_known(what: str, file: RankFile) -> RankFile:
         like, count = (what, f"{known[0]} ({known[1].source.name!r})"), known[1].buffers[0].count

@@ -20,7 +20,6 @@ from mpired.files.urls import is_url
 from mpired.formats import (
     Array,
     ArrayLayout,
-    AtHand,
     Encoder,
     FlatLayout,
     Format,
@@ -35,6 +34,7 @@ from mpired.formats import (
 from mpired.formats.array import stored_array
 from mpired.formats.rank import Cells
 from mpired.formats.recognise import by_suffix
+from mpired.ranks.order import RankWord, path_of
 from mpired.sources.directory import INDEX_SUFFIX, check_one_file
 from mpired.sources.source import STANDARD_INPUT
 
@@ -45,17 +45,8 @@ NOT_TOGETHER = (
 """The reason why an object of a store is not one of several results."""
 
 
-class Recipient(NamedTuple):
-    """A rank that gets a result: its group, "a" or "b", its share, its file, and the word for that."""
-
-    group: str
-    share: Share
-    file: RankFile
-    word: str | AtHand
-
-
-def expand(pattern: str, ranks: Sequence[Recipient]) -> list[str]:
-    """Return the name of each rank's result."""
+def expand(pattern: str, group: str, ranks: Sequence[tuple[int, RankWord]]) -> list[str]:
+    """Return the name of each rank's result, by the ranks of a group, "a" or "b", and the words for them."""
     if not _PATTERN.fullmatch(pattern):
         reason = "is not a pattern of names: its fields are {rank}, {rank:05d}, {stem} and {group}"
         raise UsageError(pattern, f"{reason}, and a brace itself is written twice")
@@ -63,19 +54,19 @@ def expand(pattern: str, ranks: Sequence[Recipient]) -> list[str]:
     if "{rank" not in fields and "{stem" not in fields:
         raise UsageError(pattern, "names one file for several results; put {rank} or {stem} into it")
     names = []
-    for group, share, file, word in ranks:
-        name = word if isinstance(word, str) else word.path
-        if "{stem" in fields and name in {None, "-"}:
-            what = file.source.name.partition(" of ")[0]
-            raise UsageError("{stem}", f"rank {share.rank} is {what}, which has no name; use {{rank}}")
+    for rank, word in ranks:
+        name = path_of(word)
+        if "{stem" in fields and name is None:
+            what = STANDARD_INPUT if isinstance(word, str) else word.name.partition(" of ")[0]
+            raise UsageError("{stem}", f"rank {rank} is {what}, which has no name; use {{rank}}")
         stem = os.path.splitext(os.path.basename(codecs.stripped(name or "")))[0]
-        names.append(pattern.format(rank=share.rank, group=group, stem=stem))
+        names.append(pattern.format(rank=rank, group=group, stem=stem))
     return names
 
 
 def check_different(results: Sequence[Result], request: Request) -> None:
     """Raise `UsageError` if two names of results are one file."""
-    paths = calls.real_paths([each.path for each in results]) if len(results) > 1 else []
+    paths = calls.real_paths([each.path for each in results])
     if len(set(paths)) < len(paths):
         result = next(each for each, path in zip(results, paths, strict=True) if paths.count(path) > 1)
         fields = "{op}" if request.collective.to_root else "{rank}, {stem} or {group}"
@@ -85,11 +76,11 @@ def check_different(results: Sequence[Result], request: Request) -> None:
 
 
 class GroupPlan(NamedTuple):
-    """The ranks that a group combines, and those of its `nranks` ranks that get the results."""
+    """The results of a group: the ranks that are combined, and the shares of its own ranks."""
 
-    nranks: int
+    number: int  # of the group
     senders: tuple[RankFile, ...]
-    receivers: tuple[Recipient, ...]
+    shares: tuple[Share, ...]
     times: tuple[cells.RankTime, ...] = ()  # those of the senders, if they are different and may be
 
 
@@ -105,7 +96,7 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
             raise UsageError("`counts_b`" if i else "`counts`", reason)
         count = receivers[0].buffers[0].count
         own_options = {**options, "counts": counts[i]}
-        shares: Sequence[Share] = collective.shares(len(senders) - 1, len(receivers), count, own_options)
+        shares = tuple(collective.shares(len(senders) - 1, len(receivers), count, own_options))
         if len(request.ops) > 1 or options["split"] is not None or options["count_valid"] is not None:
             shares = _split(shares, request)
         if not collective.whole and len({buffer.count for buffer in receivers[0].buffers}) > 1:
@@ -113,12 +104,10 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
             raise CountError(receivers[0].source.name, f"{reason}; choose some with `columns`")
         for buffer in senders[0].buffers if any(share.last == BEFORE for share in shares) else ():
             ops.neutral(request.ops[0], buffer.datatype)  # raises if there is none
-        last = max((share.last for share in shares), default=BEFORE)
-        words = request.words[i]
-        named = tuple(Recipient("ab"[i], share, receivers[share.rank], words[share.rank]) for share in shares)
-        senders = senders[: max(1, last + 1)]
-        times = cells.times([each.kept for each in senders]) if senders[0].kept is not None else ()
-        yield GroupPlan(len(receivers), senders, named, times)
+        senders = senders[: max([1, *(share.last + 1 for share in shares)])]
+        kept = [each.kept for each in senders]
+        times = cells.times(kept, [each.kept for each in receivers]) if kept[0] is not None else ()
+        yield GroupPlan(i, senders, shares, times)
 
 
 def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
@@ -151,19 +140,19 @@ def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
 
 def _paths(group_plan: GroupPlan, request: Request) -> list[str]:
     """Return where the results of a group go; without an output each replaces the file of its rank."""
+    ranks = [(share.rank, request.words[group_plan.number][share.rank]) for share in group_plan.shares]
     if not (outputs := request.outputs):
-        for rank, file, word in ((each.share.rank, each.file, each.word) for each in group_plan.receivers):
+        for rank, word in ranks:
             if not isinstance(word, str):
-                reason = f"would replace rank {rank}, {file.source.name}; name a file by its path"
-                raise UsageError("`in_place`", reason)
-        return [str(receiver.word) for receiver in group_plan.receivers]
+                raise UsageError("`in_place`", f"would replace rank {rank}, {word.name}; name a file by its path")
+        return [str(word) for _, word in ranks]
     if request.collective.to_root:
         labels = ops.labels(request.ops) if any("{op}" in name for name in outputs) else []
         names = ([name.replace("{op}", label) for label in labels] if "{op}" in name else [name] for name in outputs)
         return [name for each in names for name in each]
-    each = len(group_plan.receivers) // len(outputs)  # of two outputs the first one is for the first half
-    halves = (group_plan.receivers[i * each : (i + 1) * each] for i in range(len(outputs)))
-    return [name for names in map(expand, outputs, halves) for name in names]
+    each = len(ranks) // len(outputs)  # of two outputs the first one is for the first half
+    halves = ((pattern, ranks[i * each : (i + 1) * each]) for i, pattern in enumerate(outputs))
+    return [name for pattern, half in halves for name in expand(pattern, "ab"[group_plan.number], half)]
 
 
 def results_of(group_plan: GroupPlan, request: Request, *, terminal: bool) -> tuple[Result, ...]:
@@ -171,22 +160,22 @@ def results_of(group_plan: GroupPlan, request: Request, *, terminal: bool) -> tu
     in_place, inputs = request.options["in_place"], request.inputs
     results: list[Result] = []
     files: list[tuple[str, Sequence[int] | None, Layout]] = []
-    for path, receiver in zip(_paths(group_plan, request), group_plan.receivers, strict=True):
-        share = receiver.share
+    for path, share in zip(_paths(group_plan, request), group_plan.shares, strict=True):
+        file = request.groups[group_plan.number][share.rank]
         if in_place:
-            results.append(_in_place(path, group_plan, receiver, request))
+            results.append(_in_place(path, file, group_plan, share, request))
             continue
         if not results or not request.collective.alike or results[-1].share.fields != share.fields:
-            model = model_of(group_plan, receiver, request)
-            named = f"{path}/" if receiver.file.shards and os.path.isdir(path) else path
+            model = model_of(file, group_plan, share, request)
+            named = f"{path}/" if file.shards and os.path.isdir(path) else path
             form = output_format(named, request.options["to"], model.format, terminal=terminal)
             if any(buffer.nullable for buffer in model.buffers):
-                _check_nulls(form, model, receiver, request)
+                _check_nulls(form, model, file, share, request)
             if form.needs_type and (inputs.byte_order or inputs.datarep):  # by which a raw one has its byte order
                 model = model.declared(inputs)
             model = model._replace(note=request.note, context=inputs.context)
-            is_divided = bool(receiver.file.shards) or path.endswith(INDEX_SUFFIX)
-            index = _index_of(named, receiver.file, form) if is_divided else ""
+            is_divided = bool(file.shards) or path.endswith(INDEX_SUFFIX)
+            index = _index_of(named, file, form) if is_divided else ""
             files = [*form.module.divided(model, index, form.prepare)] if index else [("", None, form.prepare(model))]
             if request.options["header"] != "none":
                 files = [(name, own, _with_header(layout, form, request)) for name, own, layout in files]
@@ -223,19 +212,18 @@ def _with_header(layout: Layout, form: Format, request: Request) -> Layout:
     return layout._replace(before=buffer)
 
 
-def _check_nulls(form: Format, model: Model, receiver: Recipient, request: Request) -> None:
+def _check_nulls(form: Format, model: Model, file: RankFile, share: Share, request: Request) -> None:
     """Raise `UsageError` if a result modelled on a file may be null, and its format has nothing that stands for it."""
-    arrays = arrays_in(receiver.share, request.ops, receiver.file.buffers)
+    arrays = arrays_in(share, request.ops, file.buffers)
     for buffer, result in zip(model.buffers, arrays, strict=True):
         if buffer.nullable and not form.has_nulls and not ops.stands_for_null(result.op, result.rank.datatype):
             chosen = f" with `columns={buffer.own_name!r}`" if len({each.count for each in model.buffers}) > 1 else ""
             raise ops.null_refused(result.op, buffer.datatype, form.name, f"use `to='parquet'`{chosen}")
 
 
-def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, request: Request) -> Result:
+def _in_place(path: str, file: RankFile, group_plan: GroupPlan, share: Share, request: Request) -> Result:
     """Let a result replace the file of its rank."""
-    file, share, options = receiver.file, receiver.share, request.options
-    form, (op,) = format_named(file.format), request.ops
+    form, (op,), options = format_named(file.format), request.ops, request.options
     is_local = "in_place" in request.collective.fixed  # an option that the call does not have
     subject, way_out = (
         (path, "`mpired reduce` writes a new file") if is_local else ("`in_place`", f"{op} needs an `output`")
@@ -252,9 +240,8 @@ def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, request: Re
     if is_local and file.left_out:  # the file keeps its other columns
         kept = form.inspect(file.source, request.inputs._replace(keep=("*",))).kept
         file = file._replace(kept=kept)
-        receiver = receiver._replace(file=file)
-    model = model_of(group_plan, receiver, request)
-    _check_nulls(form, model, receiver, request)
+    model = model_of(file, group_plan, share, request)
+    _check_nulls(form, model, file, share, request)
     is_plain = model.cells == Cells() and not any(each.nullable for each in model.buffers)
     if request.collective.to_root and form.has_arrays and is_plain:
         there = arrays_in_place(file)
@@ -284,11 +271,10 @@ def _around(file: RankFile, layout: Layout) -> Layout:
     return layout
 
 
-def model_of(group_plan: GroupPlan, receiver: Recipient, request: Request) -> Model:
-    """Return the model of the result of a rank."""
+def model_of(file: RankFile, group_plan: GroupPlan, share: Share, request: Request) -> Model:
+    """Return the model of the result of a rank with this file."""
     # It is like the rank's file: in one dimension where the rank gets a part of the result, and without the file's own
     # header or schema where these do not describe the datatype of the results.
-    file, share = receiver.file, receiver.share
     model = file.model(None if request.collective.whole else share.count_of(file.buffers[0].count))
     results, buffers = list(arrays_in(share, request.ops, file.buffers)), list[Array]()
     for result in results:
@@ -312,11 +298,8 @@ def model_of(group_plan: GroupPlan, receiver: Recipient, request: Request) -> Mo
     keeps = described or format_named(model.format).has_arrays
     model = model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
     if file.headers:  # of a format with attributes
-        firsts = [next(iter(each.columns), "") for each in buffers]  # of pairs the array of the values
-        names = [
-            cells.ResultName(name, stored_array(each.rank).name, each.op, each.field)
-            for name, each in zip(firsts, results, strict=True)
-        ]
-        times = group_plan.times[: share.last + 1] if request.collective.whole else ()
-        model = model._replace(cells=cells.cells(file, times, names, share.last + 1))
+        firsts = [next(iter(buffer.columns), "") for buffer in buffers]  # of pairs the array of the values
+        results = [each._replace(name=name) for each, name in zip(results, firsts, strict=True)]
+        changes = cells.cells(file, group_plan.times[: share.last + 1], results, share.last + 1)
+        model = model._replace(cells=changes)
     return model

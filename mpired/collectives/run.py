@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from mpired import cautions, interrupts, log
 from mpired.collectives.fold import Fold, PieceResult, Region, ResultFile, Writers
 from mpired.collectives.plan import Plan, Segment
-from mpired.collectives.table import ResultArray, Share, arrays_in, taken_by
+from mpired.collectives.table import Share, arrays_in, taken_by
 from mpired.context import Context
 from mpired.datatypes.pairs import VALID
 from mpired.engines import LOCAL, pool
@@ -23,6 +23,7 @@ from mpired.files.output import Output, StreamOutput
 from mpired.files.scratch import Scratch
 from mpired.formats import ArrayLayout, Encoder, FlatLayout, Layout, decoding
 from mpired.formats.array import Array, stored_array
+from mpired.formats.cells import ResultArray
 from mpired.ops import overflow, stands_for_null
 from mpired.progress import Progress, no_progress
 from mpired.sources.local import LocalSource

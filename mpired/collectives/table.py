@@ -14,7 +14,9 @@ from mpired import datatypes, ops
 from mpired.datatypes.pairs import FIELDS, column_names, column_of, field_type
 from mpired.errors import CountError, RootError
 from mpired.formats import Array
-from mpired.formats.derived import without_indices
+from mpired.formats.array import stored_array
+from mpired.formats.cells import ResultArray
+from mpired.formats.derived import Widening, without_indices
 from mpired.options import ALLREDUCE, CALL, EXSCAN, LOCAL, REDUCE, SCAN, SCATTER, SCATTER_BLOCK, Group, Options, rows
 
 BEFORE = -1
@@ -58,10 +60,6 @@ class Collective(NamedTuple):
     # what options that it has not are for it
     fixed: Options = {}  # noqa: RUF012 - a row is never changed
     several: bool = False  # whether it takes several ops
-
-    def completed(self, options: Options) -> Options:
-        """Return the options of all collectives: its own, which are checked, and what the others are for it."""
-        return {**{name: row.default for name, row in rows(CALL).items()}, **options, **self.fixed}
 
 
 def _root(last: int, nranks: int, _count: int, options: Options) -> list[Share]:
@@ -113,23 +111,17 @@ _ROWS = (  # MPI-4.1, 6.9.1, 6.9.7, 6.9.6, 6.10.2, 6.10.1, 6.11.1, 6.11.2
     Collective("exscan", "MPI_Exscan", EXSCAN, _exclusive),
 )
 COLLECTIVES = {row.name: row for row in _ROWS}
-
-
-class ResultArray(NamedTuple):
-    """An array of a result."""
-
-    buffer: int  # the number of the buffer
-    number: int  # that of its op
-    op: ops.Op
-    field: str  # the field of the results of the op; "" for whole elements
-    rank: Array  # what the op takes of the first rank
-    name: str
-    datatype: datatypes.Datatype  # of its elements
+DEFAULTS = {name: row.default for name, row in rows(CALL).items()}
+"""The options of all collectives, which a call has besides its own."""
 
 
 def taken_by(op: ops.Op, rank: Array) -> Array:
-    """Return what an op takes of a rank: of values with indices the pairs, or else the values alone."""
-    return rank if rank.values is None or op.groups == datatypes.Group.PAIR else without_indices(rank)
+    """Return what an op takes of a rank: values with their indices, or alone; in a wider datatype if it has to."""
+    if rank.values is None:
+        return rank
+    rank, stored = rank if op.groups == datatypes.Group.PAIR else without_indices(rank), stored_array(rank)
+    is_narrow = isinstance(rank.reader, Widening) and not rank.reader.is_needed and "accumulate_in" not in op.takes
+    return stored if is_narrow and stored.datatype.group in op.groups else rank
 
 
 def arrays_in(share: Share, chosen: Sequence[ops.Op], buffers: Sequence[Array]) -> Iterator[ResultArray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, NamedTuple, Protocol
 
@@ -128,8 +128,8 @@ class Array(NamedTuple):
         """An array of a result that is like this one."""
         columns = self.columns
         return Array(
-            NOWHERE, self.datatype, self.count, self.stored, 0, self.shape, self.fortran_order, self.name, parts=columns,
-            datarep=self.datarep, fixed_order=self.fixed_order,
+            NOWHERE, self.datatype, self.count, self.stored, 0, self.shape, self.fortran_order, self.name,
+            parts=columns, datarep=self.datarep, fixed_order=self.fixed_order,
             modelled_on=columns if self.values is None else self.values.columns,
         )  # fmt: skip
 
@@ -176,11 +176,6 @@ class Array(NamedTuple):
 def stored_array(array: Array) -> Array:
     """Return the array in the file; the values only, if indices are generated."""
     return array.values or array
-
-
-def has_unknown_length(ranks: Sequence[Array]) -> bool:
-    """Return whether the count of ranks shows only at their end."""
-    return (ranks[0].values or ranks[0]).count == UNKNOWN_COUNT
 
 
 def with_stored(array: Array, **changes: Any) -> Array:

@@ -8,9 +8,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from mpired import cautions
+from mpired.datatypes import Datatype
 from mpired.datatypes.pairs import FIELDS, VALID
 from mpired.errors import InputWarning
 from mpired.formats import conventions
+from mpired.formats.array import Array, stored_array
 from mpired.formats.arrays import ArrayHeader, KeptArrays
 from mpired.formats.rank import Cells, RankFile
 from mpired.ops import Op
@@ -25,15 +27,17 @@ RankTime: TypeAlias = tuple[ArrayHeader, tuple[np.ndarray, ...]]
 """The coordinate of time of a rank: its header, its values, and then those of its bounds if it has some."""
 
 
-def times(kept: Sequence[object]) -> tuple[RankTime, ...]:
-    """Return the time of each rank; () unless they differ, the user ignores that, and the time of rank 0 is wrong."""
+def times(kept: Sequence[object], models: Sequence[object]) -> tuple[RankTime, ...]:
+    """Return the time of each rank; () unless those of ranks and models of results differ, and the user ignores it."""
     ranks = [each for each in kept if isinstance(each, KeptArrays)]
     if not ranks or not ranks[0].ignored or len(ranks) < len(kept):
         return ()
     name = next((each.name for each in ranks[0].carried if each.name in ranks[0].ignored and _is_time(each)), "")
-    headers = [next((array for array in each.carried if array.name == name), None) for each in ranks]
+    all_kept = [*ranks, *(each for each in models if isinstance(each, KeptArrays))]
+    headers = [next((array for array in each.carried if array.name == name), None) for each in all_kept]
     if len({header and header.digest for header in headers}) == 1:
         return ()
+    headers = headers[: len(ranks)]
     read = [(header, each.values(header)) for header, each in zip(headers, ranks, strict=True) if header is not None]
     return tuple(read) if len(read) == len(ranks) else ()
 
@@ -47,16 +51,24 @@ def _is_time(array: ArrayHeader) -> bool:
     return "time" in attributes.get("standard_name", "time" * is_axis).split() or attributes.get("axis") == "T"
 
 
-class ResultName(NamedTuple):
+class ResultArray(NamedTuple):
     """An array of a result."""
 
-    name: str
-    own_name: str  # that in the file which the result is modelled on
+    buffer: int  # the number of the buffer
+    number: int  # that of its op
     op: Op
     field: str  # the field of the results of the op, or the counts of valid elements; "" for whole elements
+    rank: Array  # what the op takes of the first rank
+    name: str
+    datatype: Datatype  # of its elements
+
+    @property
+    def own_name(self) -> str:
+        """Its name in the file which the result is modelled on."""
+        return stored_array(self.rank).name
 
 
-def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultName], nranks: int) -> Cells:
+def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArray], nranks: int) -> Cells:
     """Return the cells of a result of `nranks` ranks with these times, which is modelled on a file."""
     combined, like = {array.name: array for array in file.headers}, file.kept
     results = [each for each in results if each.own_name in combined]
@@ -65,13 +77,15 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultNam
         array = combined[each.own_name]
         new[each.name] = _of_units(array, each, nranks) | _of_names(array, each, results, kept)
     attributes = {name: changes for name, changes in new.items() if changes}
-    if not isinstance(like, KeptArrays) or len({header.digest for header, _ in ranks}) < 2:  # noqa: PLR2004 - they differ
+    if not isinstance(like, KeptArrays) or not ranks:
         return Cells({}, attributes)
     first = ranks[0][0]
     own = next((each for each in like.carried if each.name == first.name), first)
     ranks = _with_times_of(results, ranks)
-    if {header.digest for header, _ in ranks} == {own.digest}:
+    digests = {header.digest for header, _ in ranks}
+    if digests == {own.digest}:
         return Cells({}, attributes)
+    ranks = ranks if len(digests) > 1 else ranks[:1]
     moved = [_moved(each, own.attributes) for each in ranks]
     if len({tuple(each.shape for each in values) for values in moved}) > 1 or not moved[0]:
         what = f"{own.name!r} has lengths, units or calendars in the ranks of which no mean can be made"
@@ -84,13 +98,13 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultNam
     last = own.name.rpartition("/")[2]
     places = {name: [*array.dims, *array.attributes.get("coordinates", "").split()] for name, array in combined.items()}
     doubts: list[str] = []
-    for each in (each for each in results if last in places[each.own_name]):
+    for each in (each for each in results if len(digests) > 1 and last in places[each.own_name]):
         if each.op.method and not each.field:
             before = combined[each.own_name].attributes.get(conventions.METHODS, "")
             method = f"{last}: {each.op.method}"
             after = before if before.endswith(method) else f"{before} {method}".lstrip()
             attributes[each.name] = {**new[each.name], conventions.METHODS: after}
-        elif each.field != VALID and len(ranks) > 1:
+        elif each.field != VALID:
             doubts += _doubts(own.name, each, is_changed=bool(values))
     if doubts:
         cautions.tell(InputWarning(doubts[0]))
@@ -99,7 +113,7 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultNam
     return Cells(rounded, attributes)
 
 
-def _with_times_of(results: Sequence[ResultName], ranks: Sequence[RankTime]) -> Sequence[RankTime]:
+def _with_times_of(results: Sequence[ResultArray], ranks: Sequence[RankTime]) -> Sequence[RankTime]:
     """Return the ranks whose times results in one file have: one for only `first` or only `last`, all for others."""
     states = {None if each.field == VALID else each.op.state for each in results}
     if states == {First}:
@@ -107,7 +121,7 @@ def _with_times_of(results: Sequence[ResultName], ranks: Sequence[RankTime]) -> 
     return ranks[-1:] if states == {Last} else ranks
 
 
-def _doubts(time: str, result: ResultName, *, is_changed: bool) -> list[str]:
+def _doubts(time: str, result: ResultArray, *, is_changed: bool) -> list[str]:
     """Return why the times of a file are not those of a result without a method; [] if they are."""
     if result.op.state in {First, Last}:
         what = f"{time!r} is not the time of {result.name!r}, which is of one rank"
@@ -117,7 +131,7 @@ def _doubts(time: str, result: ResultName, *, is_changed: bool) -> list[str]:
     return [] if is_changed else [f"{what}; `cell_methods` do not say so, because CF has no method for {result.op}"]
 
 
-def _of_units(array: ArrayHeader, result: ResultName, nranks: int) -> dict[str, str]:
+def _of_units(array: ArrayHeader, result: ResultArray, nranks: int) -> dict[str, str]:
     """Return the attributes that a result has in the place of those of its model, because its units are others."""
     power, old = 0 if result.field == VALID else result.op.power, array.attributes
     if power == 1 or result.field not in {"", VALID}:
@@ -134,7 +148,7 @@ def _of_units(array: ArrayHeader, result: ResultName, nranks: int) -> dict[str, 
 
 
 def _of_names(
-    array: ArrayHeader, result: ResultName, results: Sequence[ResultName], kept: Sequence[str]
+    array: ArrayHeader, result: ResultArray, results: Sequence[ResultArray], kept: Sequence[str]
 ) -> dict[str, str]:
     """Return `ancillary_variables` of a result with the new names of arrays, without those that are not in its file."""
     old, group = array.attributes.get(conventions.ANCILLARY, "").split(), "".join(array.name.rpartition("/")[:2])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -59,21 +58,30 @@ def without_indices(array: Array) -> Array:
     return array.values if isinstance(array.reader, GeneratedIndices) and array.values is not None else array
 
 
-def widened(values: Array, datatype: Datatype, missing: float | None) -> Array:
+class Widening(NamedTuple):
+    """The reader of elements in a wider datatype."""
+
+    missing: float | None  # the value that means a missing one; None for none
+    is_needed: bool = True  # whether ranks have several datatypes; else ops that take that of all ranks get it
+
+    def __call__(self, array: Array) -> DerivedReader:
+        """Open an array of wider elements."""
+        return DerivedReader(array, self._fill)
+
+    def _fill(self, block: np.ndarray, values: np.ndarray, start: int) -> None:
+        """Fill a block with values; those that mean missing ones have the precision of the array."""
+        del start
+        block[...] = values
+        if self.missing is not None and values.dtype.kind == "f":
+            block[values == np.array(self.missing).astype(values.dtype)] = self.missing
+
+
+def widened(values: Array, datatype: Datatype, widening: Widening) -> Array:
     """Return an array with the same values as elements of a wider datatype."""
     if values.datatype == datatype:
         return values
     stored = datatype.form.newbyteorder(values.byte_order)
-    reader = partial(DerivedReader, fill=partial(_widen, missing))
-    return values._replace(datatype=datatype, stored=stored, reader=reader, values=values)
-
-
-def _widen(missing: float | None, block: np.ndarray, values: np.ndarray, start: int) -> None:
-    """Fill a block with values; those that mean missing ones have the precision of the array."""
-    del start
-    block[...] = values
-    if missing is not None and values.dtype.kind == "f":
-        block[values == np.array(missing).astype(values.dtype)] = missing
+    return values._replace(datatype=datatype, stored=stored, reader=widening, values=values)
 
 
 class DerivedReader:

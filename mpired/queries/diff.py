@@ -23,7 +23,6 @@ from mpired.datatypes.times import dtype_name
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError, escaped, number
 from mpired.formats import Array, AtHand, InputOptions, RankFile, open_rank
 from mpired.formats.array import REGISTERED, blocks
-from mpired.formats.memory import paths
 from mpired.ops.table import NO_OP
 from mpired.options import Options
 from mpired.progress import PERIOD
@@ -409,4 +408,4 @@ def _of_two_datatypes(a: RankFile, b: RankFile, tolerance: Tolerance) -> dict[in
 
 def diff(words: Sequence[str | AtHand], options: Options, context: Context) -> Difference:
     """Compare two files, which `words` mean."""
-    return answered(partial(_diff, words, options), [*paths(words)], options, context)
+    return answered(partial(_diff, words, options), words, options, context)

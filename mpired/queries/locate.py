@@ -22,7 +22,6 @@ from mpired.errors import CountError, DatatypeError, OpError
 from mpired.formats import AtHand, InputOptions, RankFile
 from mpired.formats.array import blocks
 from mpired.formats.derived import in_order
-from mpired.formats.memory import paths
 from mpired.formats.rank import choice, ways_out
 from mpired.log import step
 from mpired.ops import Op
@@ -208,6 +207,5 @@ def locate(words: Sequence[str | AtHand], op: ops.Ops, options: Options, context
     labels, ranks = ops.labels(chosen), rank_list(words, options)
     with engines.connected(options) as engine:
         context = context._replace(engine=engine)
-        search = partial(_locate, chosen, ranks, options)
-        found = repeated(search, lambda found, _: found, [*paths(ranks)], context)
+        found = repeated(partial(_locate, chosen, ranks, options), ranks, context)
     return dict(zip(labels, found, strict=True))

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from mpired.attempts import Paths, check_results, repeated
+from mpired.attempts import check_results, repeated
 from mpired.context import Context
 from mpired.datatypes import Datatype, value_type
 from mpired.errors import UsageError, installation
@@ -20,6 +20,7 @@ from mpired.files.output import open_output
 from mpired.formats import Array, RankFile
 from mpired.options import Options
 from mpired.queries.figures import Bins, Figures, Part, Plane
+from mpired.ranks import RankWord
 from mpired.sources.open import check_no_input, check_no_other_input
 
 MOST_CELLS = 1000
@@ -30,7 +31,7 @@ Query: TypeAlias = Callable[[Context], tuple[_T, bytes | None]]
 """Reads files, which have not changed meanwhile, and returns the answer, and a picture if one is wanted."""
 
 
-def answered(query: Query[_T], inputs: Paths, options: Options, context: Context) -> _T:
+def answered(query: Query[_T], words: Sequence[RankWord], options: Options, context: Context) -> _T:
     """Answer a query and commit its picture; again if a file changed meanwhile."""
     png, overwrite = options["png"], options["overwrite"]
     if png is not None:
@@ -39,8 +40,8 @@ def answered(query: Query[_T], inputs: Paths, options: Options, context: Context
             raise UsageError("`png`", f"{png} is not the name of a PNG picture; write NAME.png")
         drawing()
 
-    def commit(found: tuple[_T, bytes | None], context: Context) -> _T:
-        answer, picture = found
+    def commit(context: Context) -> _T:
+        answer, picture = query(context)
         if picture is not None:
             check_results([png], context, overwrite=overwrite)
             with open_output(png, overwrite=overwrite, context=context) as output:
@@ -49,7 +50,7 @@ def answered(query: Query[_T], inputs: Paths, options: Options, context: Context
                 output.commit(context.on_commit)
         return answer
 
-    return repeated(query, commit, inputs, context)
+    return repeated(commit, words, context)
 
 
 def check_replaces_none(png: str | None, files: Sequence[RankFile], options: Options) -> None:

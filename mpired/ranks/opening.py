@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mpired import cautions, codecs, interrupts, log, ops
+from mpired.datatypes import Group
 from mpired.errors import (
     BufferFileError,
     ChangedError,
@@ -137,7 +138,7 @@ def open_groups(
     files = [*opened[0].files]
     for ranks in opened[1:]:
         reference = "rank 0 of group A", files[0]
-        ranks.alike = compare("rank 0 of group B", ranks.files[0], reference, inputs.op) and ranks.alike
+        ranks.alike = compare("rank 0 of group B", ranks.files[0], reference, inputs) and ranks.alike
         files += ranks.files
     check_formats(inputs, {file.format for file in files}, raw_result=raw_result)
     pipes: dict[tuple[int, int], str] = {}
@@ -165,7 +166,7 @@ def _inspect(check: Check | None, ranks: Opened, word: RankWord, inputs: InputOp
     errors = [] if is_plain else file.obstacles(inputs.taken, keeps=True)
     try:
         if not errors and first is not file:
-            ranks.alike = compare(f"rank {rank}", file, (f"rank {number}", first), inputs.op) and ranks.alike
+            ranks.alike = compare(f"rank {rank}", file, (f"rank {number}", first), inputs) and ranks.alike
     except MpiredError as error:
         errors.append(error)
     try:  # only formats of arrays carry others
@@ -256,15 +257,12 @@ def in_one_order(groups: Sequence[Sequence[RankFile]], root: int) -> tuple[tuple
 
 def _ordered(file: RankFile, orders: Sequence[bool]) -> RankFile:
     """Return a rank with each buffer in its order, Fortran or not."""
-    buffers = []
-    for buffer, fortran_order in zip(file.buffers, orders, strict=True):
-        turned = in_order(buffer, fortran_order=fortran_order)
-        if turned.shape is not None and turned.fortran_order != fortran_order:
+    buffers = tuple(in_order(each, fortran_order=order) for each, order in zip(file.buffers, orders, strict=True))
+    for buffer, fortran_order in zip(buffers, orders, strict=True):
+        if buffer.shape is not None and buffer.fortran_order != fortran_order:
             reason = f"its format cannot be read in {'Fortran' if fortran_order else 'C'} order, the root's"
             raise CountError(file.source.name, f"{reason}; save all ranks in one order")
-        buffers.append(turned)
-    same = all(turned is buffer for turned, buffer in zip(buffers, file.buffers, strict=True))
-    return file if same else file._replace(buffers=tuple(buffers))
+    return file._replace(buffers=buffers)
 
 
 def check_formats(inputs: InputOptions, formats: Collection[str], *, raw_result: bool = False) -> None:
@@ -279,12 +277,11 @@ def check_formats(inputs: InputOptions, formats: Collection[str], *, raw_result:
             raise UsageError(what, f"only for {files}, and there is none; leave {them} out")
 
 
-def compare(this: str, file: RankFile, reference: tuple[str, RankFile], op: ops.Op | None = None) -> bool:
+def compare(this: str, file: RankFile, reference: tuple[str, RankFile], inputs: InputOptions = _NO_OPTIONS) -> bool:
     """Raise an error if a rank's buffers are not like those of the reference, which has its name in words.
 
     Return whether they differ by their sources alone.
     """
-    # `op` is what combines them, if it may do so in a wider datatype than those of the ranks.
     mine, theirs = file.buffers, reference[1].buffers
     if len(mine) != len(theirs):
         reason = f"{this} has {number(len(mine), file.noun)}, but {_named(reference)} has {len(theirs)}"
@@ -297,7 +294,7 @@ def compare(this: str, file: RankFile, reference: tuple[str, RankFile], op: ops.
             raise CountError(file.source.name, f"{this} has {how}, as in {_named(reference)}")
         if buffer.reader or buffer[1:] != like[1:]:
             alike = False
-            _compare_buffers(this, file, reference, at, op)
+            _compare_buffers(this, file, reference, at, inputs)
     return alike
 
 
@@ -306,8 +303,8 @@ def _named(reference: tuple[str, RankFile]) -> str:
     return f"{reference[0]} ({reference[1].source.name!r})"
 
 
-def _compare_buffers(this: str, file: RankFile, reference: tuple[str, RankFile], at: int, op: ops.Op | None) -> None:
-    buffer, like = file.buffers[at], reference[1].buffers[at]
+def _compare_buffers(this: str, file: RankFile, reference: tuple[str, RankFile], at: int, inputs: InputOptions) -> None:
+    op, buffer, like = inputs.op, file.buffers[at], reference[1].buffers[at]
     path = buffer.source.name
     where = f" in {buffer.name!r}" if buffer.name else ""
     if buffer.name and like.name and buffer.name != like.name:
@@ -317,6 +314,9 @@ def _compare_buffers(this: str, file: RankFile, reference: tuple[str, RankFile],
     if both[0] != both[1] and (op is None or ops.widest(op, both) is None):
         pairs = [(a.datatype, b.datatype) for a, b in zip(file.buffers, reference[1].buffers, strict=True)]
         option = "" if op is None else ops.widening(op, pairs)
+        option += (
+            " and `index='rank'`" if option and inputs.taken == Group(0) else ""
+        )  # ops of pairs and of plain values
         wider = f", compute in a wider one with {option}" if option else ""
         reason = f"{this} has datatype {both[0].label}{where}, but {_named(reference)} has {both[1].label}"
         raise DatatypeError(path, f"{reason}; convert to one datatype{wider}{_OR_SKIP}")

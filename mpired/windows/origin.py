@@ -20,7 +20,7 @@ from mpired.formats import Array, AtHand, InputOptions, Model, open_rank
 from mpired.formats.array import Reader, within_budget, within_memory
 from mpired.formats.convert import as_in
 from mpired.formats.decoding import Decoder
-from mpired.formats.derived import in_order, widened
+from mpired.formats.derived import Widening, in_order, widened
 from mpired.formats.memory import ArrayRank
 from mpired.formats.rank import lacking
 from mpired.ops.state import Elements
@@ -123,7 +123,7 @@ class Origin:
             if (spare := self._context.spare_memory(BASE_NBYTES)) is not None and array.is_turned:
                 array = within_memory(array, min(array.memory, max(spare // 4, _BLOCK_NBYTES)))
         if window.datatype != self.datatype:
-            array = widened(array, window.datatype, missing)
+            array = widened(array, window.datatype, Widening(missing))
         if array is self.array:
             return self
         origin = Origin(array, self._context, self.format, self._first, self.count)

@@ -112,6 +112,23 @@ def test_a_list_with_ops_that_compute_in_no_wider_datatype():
             mpired.reduce(ranks, each, index="rank")
 
 
+def test_truth_values_of_a_list():
+    """An op that takes them gives what it gives alone, beside one that takes true as 1, also with missing ones."""
+    ranks = [np.ma.MaskedArray(elements("b", rank), np.arange(2000) % (rank + 5) == 0) for rank in range(3)]
+    is_one, words = np.ma.stack(ranks), ["land", "sum", "lxor", "mean", "first", "count", "last"]
+    for order in (words, words[::-1]):
+        found = mpired.reduce(ranks, order, accumulate_in="double", nulls="ignore")
+        for op, wanted in (("land", is_one.all(0)), ("lxor", is_one.sum(0) % 2 == 1), ("sum", is_one.sum(0))):
+            np.testing.assert_array_equal(found[op], wanted)
+            assert found[op].dtype == (np.float64 if op == "sum" else bool)
+        np.testing.assert_allclose(found["mean"], is_one.mean(0), rtol=1e-15)
+        np.testing.assert_array_equal(found["count"], is_one.count(0))
+        for op in ("land", "first", "last"):
+            np.testing.assert_array_equal(found[op], mpired.reduce(ranks, op, nulls="ignore"))
+    mixed = mpired.reduce([elements("b", 0), elements("i", 1)], ["sum", "land"], accumulate_in="int64_t")
+    assert mixed["land"].dtype == np.int32
+
+
 def test_refusals(tmp_path):
     """A loss is refused, and the way out is one that loses nothing; so is a result in the place of narrow elements."""
     for name in ("h", "f", "d", "i", "l", "u", "b", "d1", "d2", "d3"):
@@ -124,6 +141,7 @@ def test_refusals(tmp_path):
         ("reduce --op sum f.npy d.npy d1.npy d2.npy d3.npy", 3, "4 of 5 ranks: datatype / d.npy, d1.npy, d2.npy,"),
         ("reduce --op sum i.npy l.npy", 3, "compute in a wider one with --accumulate-in int64_t, or skip"),
         ("reduce --op mean i.npy l.npy", 3, "compute in a wider one with --accumulate-in longdouble, or skip"),
+        ("reduce --op mean,maxloc i.npy l.npy", 3, "with --accumulate-in longdouble and --index rank, or skip"),
         ("reduce --op sum --accumulate-in double l.npy f.npy", 3, "with --accumulate-in longdouble"),
         ("reduce --op sum --accumulate-in double f.npy z.npy", 3, "convert to one datatype, or skip"),
         ("reduce --op land i.npy b.npy", 3, "with --accumulate-in int64_t, or skip"),

@@ -86,17 +86,23 @@ def test_the_mean_of_months_in_each_format(tmp_path):
 
 
 def test_results_of_several_ranks(tmp_path):
-    """Each rank of a scan has its own times; of the root are the units; nothing is said of equal times."""
+    """Each has the times of the ranks that are in it, in its own units; nothing is said of equal times."""
     for number, name in enumerate(MONTHS):
         month(number, since=number).to_netcdf(tmp_path / name)
     words = ("--op", "mean", "--ignore-coordinates", "time", "-q")
-    succeeded(run("scan", *words, *MONTHS, "-o", "s{rank}.nc", cwd=tmp_path))
-    for rank in range(3):
-        data = read(tmp_path / f"s{rank}.nc", decode_times=False)
-        mean, bounds = expected(range(rank + 1), rank)
-        assert data["time"].values.tolist() == [mean]
-        assert data["time_bnds"].values.tolist() == [bounds]
-        assert data["tas"].attrs.get("cell_methods") == ("time: mean" if rank else None)
+    combined = {
+        "scan": lambda rank: rank + 1,
+        "exscan": lambda rank: rank,
+        "reduce-scatter --counts 1,0,1": lambda _: 3,
+    }
+    for number, (line, nranks) in enumerate(combined.items()):
+        succeeded(run(*line.split(), *words, *MONTHS, "-o", f"s{number}_{{rank}}.nc", cwd=tmp_path))
+        for rank in range(1 if line == "exscan" else 0, 3):
+            data = read(tmp_path / f"s{number}_{rank}.nc", decode_times=False)
+            mean, bounds = expected(range(nranks(rank)), rank)
+            assert data["time"].values.tolist() == [mean], (line, rank)
+            assert data["time_bnds"].values.tolist() == [bounds], (line, rank)
+            assert data["tas"].attrs.get("cell_methods") == ("time: mean" if nranks(rank) > 1 else None), (line, rank)
     succeeded(run("reduce", *words, "--root", "2", *MONTHS, "-o", "r.nc", cwd=tmp_path))
     data = read(tmp_path / "r.nc", decode_times=False)
     assert (data["time"].values.tolist(), data["time_bnds"].values.tolist()) == ([-14], [[-59, 31]])

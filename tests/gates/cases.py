@@ -160,6 +160,8 @@ def of_refusals() -> Iterator[str]:
         "mpired reduce --op sum d0.npy i0.npy",
         "mpired reduce --op sum d0.npy m0.npy",
         "mpired reduce --op sum --accumulate-in int64_t sample_data/flags_[0-2].npy --to text",
+        "mpired reduce --op sum,land --accumulate-in int64_t sample_data/flags_[0-2].npy -o '{op}.npy'",
+        "mpired reduce --op mean,maxloc d0.npy i0.npy -o out.npz",
         "mpired reduce --op ./ops.py:fails d0.npy d1.npy",
         "mpired reduce --op ./ops.py:nothing d0.npy d1.npy",
         "mpired reduce --op ./nothing.so:f d0.npy d1.npy",
