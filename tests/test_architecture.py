@@ -178,7 +178,7 @@ def test_packages_are_imported_by_few():
     modules = ("queries/drawing.py", "engines/mpi.py", "engines/dask.py")
     assert [imports_of(package) for package in packages] == [{module} for module in modules]
     # What would write in its own way.
-    assert imports_of("shutil") | imports_of("tempfile") == {"cli/show.py"}  # for the width of the terminal
+    assert imports_of("shutil") | imports_of("tempfile") == {"cli/pages.py"}  # for the width of the terminal
     assert {room_of(module) for module in imports_of("mmap")} == {"files"}
 
 
@@ -191,7 +191,7 @@ def test_only_files_writes_to_the_file_system():
 
 
 # A word of another table that is the name of a format too: of a datatype's text.
-OTHER_WORDS = {("cli/types.py", "text")}
+OTHER_WORDS = {("cli/reference.py", "text")}
 
 
 def names_of_formats(module):

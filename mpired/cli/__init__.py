@@ -39,11 +39,10 @@ from mpired.log import notices_to
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_COLLECTIVES, _RECORDS = "Combine files", "Files of records"
-_WINDOWS = "Update a file in place"
-# Imported when called, so that --help does not wait for NumPy.
+# The groups of the help, with their commands; those of a group are in one module. It is imported when one of them is
+# called, so that --help does not wait for NumPy.
 _GROUPS = {
-    _COLLECTIVES: {
+    "Combine files": {
         "reduce": "Combine files into one, element by element (MPI_Reduce).",
         "allreduce": "Combine files, and write the result once per file (MPI_Allreduce).",
         "scan": "Write running results, one file per rank (MPI_Scan).",
@@ -52,7 +51,7 @@ _GROUPS = {
         "reduce-scatter-block": "Combine files, and split the result into equal blocks (MPI_Reduce_scatter_block).",
         "reduce-local": "Combine one file into another, in place (MPI_Reduce_local).",
     },
-    _WINDOWS: {
+    "Update a file in place": {
         "accumulate": "Combine files into a target, in place (MPI_Accumulate).",
         "get-accumulate": "Update a target and return its previous elements (MPI_Get_accumulate).",
         "fetch-and-op": "Update one element and print its previous value (MPI_Fetch_and_op).",
@@ -65,7 +64,7 @@ _GROUPS = {
         "diff": "Compare two files, and show where they differ.",
         "locate": "Find the maximum or minimum of all files, and its place (MPI_MAXLOC, MPI_MINLOC).",
     },
-    _RECORDS: {
+    "Files of records": {
         "pack": "Extract elements from a file of records (MPI_Pack).",
         "unpack": "Insert elements into a file of records (MPI_Unpack).",
     },
@@ -78,13 +77,8 @@ _GROUPS = {
         "completion": "Print the shell completion script.",
     },
 }
-_COMMANDS = [name for group in _GROUPS.values() for name in group]
-_MODULES = {
-    **dict.fromkeys(_GROUPS[_COLLECTIVES], "collectives"),
-    **dict.fromkeys(_GROUPS[_WINDOWS], "windows"),
-    **dict.fromkeys(_GROUPS[_RECORDS], "packing"),
-    **dict.fromkeys(["completion", "examples"], "help"),
-}  # of the commands that have none of their own
+_MODULES = ("collectives", "windows", "queries", "packing", "reference")
+_COMMANDS = {name: module for module, group in zip(_MODULES, _GROUPS.values(), strict=True) for name in group}
 # Bytes of address space that NumPy needs to be loaded: with less its BLAS ends the process, or crashes.
 _NUMPY = 88 << 20
 _READER_GONE = 141
@@ -98,7 +92,7 @@ class _Commands(click.Group):
     """The commands, each in a module that is imported when it is asked for."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        return _COMMANDS
+        return [*_COMMANDS]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -115,8 +109,7 @@ class _Commands(click.Group):
         # Here, because deep in other imports Python maps and unmaps a piece of its stack for each call.
         import numpy  # noqa: F401, ICN001, PLC0415
 
-        word = name.replace("-", "_")
-        command: Any = getattr(import_module(f"mpired.cli.{_MODULES.get(name, word)}"), word)
+        command: Any = getattr(import_module(f"mpired.cli.{_COMMANDS[name]}"), name.replace("-", "_"))
         signals.install()
         return command if isinstance(command, click.Command) else command()
 

@@ -246,7 +246,6 @@ def _is_shape(word: str, ctx: click.Context) -> bool:
 
 def command(
     *keys: str,
-    cls: type[Command] = Command,
     required: bool = False,  # whether several files are at least one
     settings: Mapping[str, Any] = {},  # of click
     **arguments: str,  # by their names what the help shows: "X" a file, "[X]" one or none, "X..." and "X Y" several
@@ -262,7 +261,7 @@ def command(
                 is_needed = required or not (several or metavar.startswith("["))
                 kind, nargs = _ARGUMENTS.get(metavar, _FILE), -1 if several else 1
                 params.append(click.Argument([name], nargs=nargs, required=is_needed, metavar=metavar, type=kind))
-            return click.command(cls=cls, params=params, **settings)(function)
+            return click.command(cls=Command, params=params, **settings)(function)
 
         return make
 
