@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mpired import codecs
 from mpired.datatypes import DATATYPES, TIMES, Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
-from mpired.errors import MpiredWarning, OverflowWarning, number
+from mpired.errors import MpiredWarning, OverflowWarning, SkippedWarning, number
 from mpired.formats import Array, FlatLayout
 from mpired.formats.array import REGISTERED, stored_array
 from mpired.formats.rank import dtype_text
@@ -108,15 +108,15 @@ def _plain(op: str) -> str:
 
 
 def summarise_request(
-    call: str, windows: Sequence[str], origins: Sequence[object], done: Done, output: str | None
+    call: str, done: Done, windows: Sequence[str], origins: Sequence[object], warned: Sequence[MpiredWarning]
 ) -> tuple[dict[str, Any], str]:
-    """Return the figures of a request by a function of MPI, and its line; `output` has the old elements, if any."""
+    """Return the figures of a request by a function of MPI that has warned of this, and its line."""
     names, norigins = tuple(map(str, windows)), len(origins) - len(done.skipped)
     buffers = [
         {"datatype": str(datatype), "dtype": dtype_name(datatype), "count": count}  # the count of each origin
         for datatype, count in zip(done.datatypes, done.entries, strict=True)
     ]
-    nan, rules, left_out = _nan((done.op,), done.datatypes), done.op.rules.summary(), done.bad
+    nan, rules, bad = _nan((done.op,), done.datatypes), done.op.rules.summary(), left_out(warned)
     figures = {
         "op": str(done.op),
         "buffers": buffers,
@@ -125,18 +125,28 @@ def summarise_request(
         "protocols": done.protocols,
         "skipped": done.skipped,
         "call": call,
-        "output": output or (names[0] if len(names) == 1 else "in place"),
-        "overflow": [each.details for each in done.cautions if isinstance(each, OverflowWarning)],
-        "bad": [each._asdict() for each in left_out],
+        "output": names[0] if len(names) == 1 else "in place",
+        "overflow": _overflows(warned),
+        "bad": bad,
         "inputs": list(map(str, origins)),
         "nan": nan,
         "rules": rules,
     }
     changed = zip(names, done.protocols, strict=True)
     where = ", ".join(f"{name} ({protocol})" for name, protocol in changed if protocol) or "nothing to change"
-    bad = f" ({len(left_out)} left out)" if left_out else ""
+    less = f" ({len(bad)} left out)" if bad else ""
     what = _elements(buffers, nan, rules)
-    return figures, f"{_plain(str(done.op))} of {number(norigins, 'origin')}{bad}, {what} -> {where}"
+    return figures, f"{_plain(str(done.op))} of {number(norigins, 'origin')}{less}, {what} -> {where}"
+
+
+def left_out(warned: Sequence[MpiredWarning]) -> list[dict[str, object]]:
+    """Return the ranks, or origins, that were left out because they cannot be used, from the warnings of them."""
+    return [each._asdict() for warning in warned if isinstance(warning, SkippedWarning) for each in warning.skipped]
+
+
+def _overflows(warned: Sequence[MpiredWarning]) -> list[dict[str, object]]:
+    """Return the figures of overflows, from the warnings of them."""
+    return [each.details for each in warned if isinstance(each, OverflowWarning)]
 
 
 def summarise(call: Call, warned: Sequence[MpiredWarning]) -> Summary:
@@ -167,7 +177,7 @@ def summarise(call: Call, warned: Sequence[MpiredWarning]) -> Summary:
         format=", ".join(sorted({result.format for result in call.results})) or files[0].format,
         call=call.request.collective.function,
         noutputs=len(call.results),
-        overflow=[each.details for each in warned if isinstance(each, OverflowWarning)],
+        overflow=_overflows(warned),
         rules=summary(chosen) if any(op.rules != Rules() for op in chosen) else (),
         skipped=[each._asdict() for each in call.request.skipped],
         inputs=[file.source.name for group in call.request.groups for file in group],
@@ -386,7 +396,7 @@ def describe_call(call: Call) -> Description:
     """Return what a collective would do."""
     from mpired.provenance import SUFFIX  # noqa: PLC0415 - for a dry run only
 
-    plans = call.plans
+    plans, figures = call.plans, summarise(call, ())
     blocks = zip(plans[0].block_counts, (ranks[0] for ranks in plans[0].buffers), strict=True)
     written = []
     for plan, results in zip(plans, call.results_by_plan, strict=True):
@@ -396,19 +406,19 @@ def describe_call(call: Call) -> Description:
             written.append(Written(each.path, each.format, nbytes, exact=exact))
     written += [Written(path, SUFFIX[1:], None, exact=False) for path in call.beside]
     return Description(
-        call=call.request.collective.function,
-        op=",".join(map(str, plans[0].ops)),
+        call=figures.call,
+        op=figures.op,
         buffers=[{"name": each.name, "datatype": str(each.datatype), "count": each.count} for each in call.elements],
-        nranks=sum(map(len, call.request.combined)),
-        nbytes=sum(plan.nbytes for plan in plans),
+        nranks=figures.nranks,
+        nbytes=figures.nbytes,
         written=written,
         work={
             "segments": sum(len(plan.segments) for plan in plans),
-            "workers": max(plan.jobs for plan in plans),
+            "workers": figures.workers,
             "blocks": tuple(min(block, buffer.count) for block, buffer in blocks),
             "memory": max(plan.memory for plan in plans),
             "open_files": max(plan.open_files for plan in plans),
-            "spread": "ranks" if plans[0].lines else "elements",
+            "spread": figures.spread,
         },
     )
 

@@ -21,17 +21,8 @@ import click
 
 from mpired import __version__
 from mpired.cli import signals
-from mpired.cli.messages import Failure, from_environment, in_flags, say, tell, tell_failure, wanted
-from mpired.errors import (
-    LONGEST_REASON,
-    MpiredError,
-    UnconfirmedError,
-    UsageError,
-    WorkerError,
-    not_loaded,
-    shortened,
-    without_secrets,
-)
+from mpired.cli.messages import Failure, from_environment, say, tell, tell_failure, wanted
+from mpired.errors import LONGEST_REASON, MpiredError, UnconfirmedError, UsageError, shortened, without_secrets
 from mpired.files import calls
 from mpired.files.urls import signed
 from mpired.log import notices_to
@@ -195,13 +186,10 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is quiet
         status = _READER_GONE
-    except (MpiredError, OSError) as error:
+    except (MpiredError, OSError, MemoryError, ImportError) as error:
         if isinstance(error, OSError) and error.filename is None:
             error.filename = "standard output"  # every other file was given its name where it was opened
         status = _failed(Failure.of(error), words)
-    except (MemoryError, ImportError) as error:
-        reason, status = not_loaded(error)
-        status = _failed(Failure(type(error).__name__, WorkerError.mpi_class, status, "", in_flags(reason)), words)
     tell(None)  # of a command without a summary
     for err in (False, True):
         with contextlib.suppress(OSError):  # reported above, or it cannot be written

@@ -37,7 +37,7 @@ def _command(function: Callable[[], None]) -> Callable[[], click.Command]:
     def run(*, ranks: tuple[str, ...], op: str, output: str | None, **options: object) -> None:
         elsewhere = options["in_place"] or (options.get("split") is not None and not params.is_written("output"))
         place = None if row.to_root and elsewhere and output == "-" else output
-        _combine(name, ranks, op, place, options, terminal=row.to_root and is_terminal(place or ""))
+        _combine(name, ranks, op, place, options)
 
     return run
 
@@ -155,11 +155,10 @@ def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Any) -> None:
     tell_cautions(() if report()["quiet"] else found)
 
 
-def _combine(
-    name: str, ranks: Sequence[str], op: str, output: str | None, given: Mapping[str, object], *, terminal: bool = False
-) -> None:
-    """Combine ranks, and print the summary on standard error; `terminal`: whether the result goes to one."""
-    options = COLLECTIVES[name].completed(given)
+def _combine(name: str, ranks: Sequence[str], op: str, output: str | None, given: Mapping[str, object]) -> None:
+    """Combine ranks, and print the summary on standard error."""
+    collective = COLLECTIVES[name]
+    options, terminal = collective.completed(given), collective.to_root and is_terminal(output or "")
     words: Sequence[RankWord] = ranks
     if "files_from" in given:  # else each word is a file of its own
         group_b: Any = options["group_b"]

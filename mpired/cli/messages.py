@@ -27,8 +27,10 @@ from mpired.errors import (
     RanksError,
     SameFileWarning,
     UnusedWarning,
+    WorkerError,
     escaped,
     exit_status,
+    not_loaded,
     parts,
     without_secrets,
 )
@@ -233,13 +235,12 @@ def wanted(cli: click.Group, words: Sequence[str]) -> Wanted:
         assert command is not None  # noqa: S101 - caught here
         rest = list(words[words.index(name) + 1 :])
         context = command.make_context(name, rest, resilient_parsing=True, ignore_unknown_options=True)
-        asked = context.meta.get(REPORT_KEY, {})
+        options = context.params
         # Others print something of their own on standard output.
         has_summary = any(getattr(each, "key", "") == "as_json" for each in command.params)
-        options = context.params
         place = options.get("into") or options.get("output", options.get("fetch", options.get("directory")))
         is_free = has_summary and leaves_free(None if place == "-" and options.get("in_place") else place)
-        return Wanted(bool(asked.get("as_json")), bool(asked.get("quiet")), is_free)
+        return Wanted(bool(options.get("as_json")), bool(options.get("quiet")), is_free)
     return Wanted("--json" in itertools.takewhile("--".__ne__, words))
 
 
@@ -261,8 +262,11 @@ class Failure(NamedTuple):
     ranks: Sequence[dict[str, object]] = ()
 
     @classmethod
-    def of(cls, error: MpiredError | OSError) -> Failure:
-        """Return the message of an error."""
+    def of(cls, error: Exception) -> Failure:
+        """Return the message of an error; one that is a bug is raised again."""
+        if not isinstance(error, MpiredError | OSError):
+            reason, status = not_loaded(error)
+            return cls(type(error).__name__, WorkerError.mpi_class, status, "", in_flags(reason))
         mpi_class = error.mpi_class if isinstance(error, MpiredError) else "MPI_ERR_IO"
         bad = error.errors if isinstance(error, (RanksError, CountError)) else ()
         ranks = [cls.of(each)._asdict() for each in bad]

@@ -157,7 +157,7 @@ class Command(click.Command):
         ctx.exit()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words, and keep the options of the report apart."""
+        """Parse the words; some are rewritten, or refused, that click would take in another way."""
         if not ctx.resilient_parsing:
             messages.running = ctx  # not while a shell asks for completions
         end, names = args.index("--") if "--" in args else len(args), [each.name for each in self.params]
@@ -171,17 +171,15 @@ class Command(click.Command):
         for number, (word, after) in enumerate(itertools.pairwise([*words, ""])) if "create" in names else ():
             if word == "--create" and not _is_shape(after, ctx):
                 words[number] = f"--create={LIKE}"
-        rest = super().parse_args(ctx, [*words, *args[end:]])
-        kept = [each.name or "" for each in self.params if isinstance(each, RowOption) and each.key in _KEPT]
-        ctx.meta[REPORT_KEY] = {name: ctx.params.pop(name, None) for name in kept}
-        return rest
+        return super().parse_args(ctx, [*words, *args[end:]])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with its settings and its options, which are checked here."""
         pool.adopt_orphans()
         worker.keep_freed_memory()
-        asked, argv = report(), ("mpired", *(ctx.obj or ()))
-        keys = [each.key for each in self.params if isinstance(each, RowOption)]
+        argv, keys = ("mpired", *(ctx.obj or ())), [each.key for each in self.params if isinstance(each, RowOption)]
+        asked = {keyword(key): ctx.params.pop(keyword(key)) for key in keys if key in _KEPT}
+        ctx.meta[REPORT_KEY] = asked
         ctx.params |= checked(tuple(key for key in keys if key not in _KEPT), ctx.params)
         has_bars = os.isatty(2) and not (asked.get("quiet") or ctx.params.get("quiet"))
         ctx.meta[_CONTEXT] = Context.of(

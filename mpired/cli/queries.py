@@ -20,7 +20,7 @@ from mpired.cli import params
 from mpired.cli.messages import answer, collect_warnings, end_without, in_flags, report, tell_cautions
 from mpired.cli.pages import json_lines, lines_of, page_lines, write
 from mpired.context import Context
-from mpired.errors import MpiredError, SkippedWarning, UsageError, escaped, raise_all
+from mpired.errors import MpiredError, UsageError, escaped, raise_all
 from mpired.files.keys import of_file
 from mpired.files.names import check_are_data
 from mpired.files.output import open_output
@@ -36,7 +36,7 @@ from mpired.queries.figures import Shown
 from mpired.queries.show import BINS, ElementTable
 from mpired.queries.show import show as show_file
 from mpired.ranks import RankWord, rank_list
-from mpired.report import describe_file
+from mpired.report import describe_file, left_out
 
 _SHOWN_KEYS = 4
 _DATE = "%Y-%m-%dT%H:%M:%SZ"
@@ -209,8 +209,8 @@ def locate(*, ranks: tuple[str, ...], op: str, **options: Any) -> None:
     """
     with collect_warnings() as warned:
         found = extremes.locate(params.expand(ranks)[0], op, options, params.context())
-    skipped = [each for warning in warned if isinstance(warning, SkippedWarning) for each in warning.skipped]
-    more = {"skipped": [each._asdict() for each in skipped]} if skipped else {}
+    skipped = left_out(warned)
+    more = {"skipped": skipped} if skipped else {}
     rows, lines = [], []
     for name, places in found.items():
         label, row = (f"{name}: ", {"op": name}) if ops.is_list(op) else ("", {})

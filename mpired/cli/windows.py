@@ -193,28 +193,28 @@ def _call(
     if isinstance(done, Description):
         tell_plan(done, words, warned, "origin")
         return
-    done = done._replace(cautions=tuple(warned))
     used = done.origins if path is None else words if is_element or done.op.origin else ()
-    figures, line = summarise_request(name, targets, used, done, path)
+    figures, line = summarise_request(name, done, targets, used, warned)
+    figures["output"] = path or figures["output"]
     notes = [f"{origin}: already applied, left out" for origin in done.skipped[:_SHOWN]]
     if len(done.skipped) > _SHOWN:
         notes.append(f"{len(done.skipped) - _SHOWN} more origins: already applied, left out")
     if is_element:
-        figures |= _old(done)
-    tell_summary(figures, None if is_element else line, done.cautions, notes=notes)
+        figures["old"] = _old(done)
+    tell_summary(figures, None if is_element else line, warned, notes=notes)
     if report().get("verbose") and not report()["as_json"]:
         for target, protocol, nbytes in zip(figures["windows"], done.protocols, done.nbytes, strict=True):
             say(f"{target}: {nbytes} bytes of elements, {protocol or 'not changed'}")
-    end_without(done.bad)
+    end_without(figures["bad"])
 
 
-def _old(done: Done) -> dict[str, object]:
+def _old(done: Done) -> object:
     """Return the old element as JSON can hold it: of a pair the value and the index."""
     assert done.fetched is not None  # noqa: S101 - such a call fetches
     if masks_of(done.fetched).any():
-        return {"old": None}
+        return None
     (old,) = as_numpy(np.ma.getdata(done.fetched), done.datatypes[0], None)
-    return {"old": [in_json(old[field]) for field in old.dtype.names] if old.dtype.names else in_json(old)}
+    return [in_json(old[field]) for field in old.dtype.names] if old.dtype.names else in_json(old)
 
 
 @params.command(*RECOVER, "as_json@print", required=True, files="FILE...")
