@@ -15,8 +15,7 @@ from typing import Any
 from mpired.context import Context
 from mpired.engines import pool
 from mpired.errors import escaped, number, without_secrets
-from mpired.log import step
-from mpired.progress import track
+from mpired.log import step, track
 from mpired.sources.source import OpenStore, Source
 from mpired.sources.stream import StreamSource
 

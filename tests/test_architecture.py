@@ -23,7 +23,7 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"
 
 # A room may import what stands before it.
 ORDER = (
-    "errors", "interrupts", "installed", "mpi4py_objects", "values", "options", "progress", "log", "machine", "context",
+    "errors", "interrupts", "installed", "mpi4py_objects", "values", "options", "log", "machine", "context",
     "cautions", "datatypes", "ops", "codecs", "files", "sources", "engines", "formats", "ranks", "provenance",
     "attempts", "collectives", "windows", "packing", "queries", "report", "api", "cli",
 )  # fmt: skip

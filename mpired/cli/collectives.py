@@ -59,7 +59,8 @@ def reduce() -> None:
     Each RANK is a file with one rank's buffer: .npy, .parquet, .arrow, .arrows, .npz, .nc, .h5, .zarr,
     .safetensors, or raw binary with --type. `-` is standard input. The ranks are combined in their order,
     ((r0 op r1) op r2) ..., with the same bits for any number of workers. The result appears whole and on the
-    disk, or not at all. Of several ops it has an array each, such as tas_mean; {op} in its name makes a file each.
+    disk, or not at all. With several ops it has an array for each, such as tas_mean; with {op} in its name there is
+    a file for each.
     """
 
 

@@ -22,10 +22,9 @@ from mpired.datatypes.dtypes import BY_NUMPY_NAME
 from mpired.engines import launched, pool, worker
 from mpired.errors import UsageError
 from mpired.formats import FORMATS, format_names
-from mpired.log import collect_steps
+from mpired.log import collect_steps, no_progress
 from mpired.ops import STATISTICS, Use, ops_for
 from mpired.options import FLAGS, OPTIONS, REPORT, RUNNING, SECTIONS, Option, checked, keyword
-from mpired.progress import no_progress
 from mpired.ranks import lists
 from mpired.values import FILE, FLAG, FORMAT, INPUT_FORMAT, LIKE, TYPE, Kind
 

@@ -120,8 +120,9 @@ def show(*, files: tuple[str, ...], **options: Any) -> None:
       mpired show --slice '2:8:2' sample_data/cells_1.parquet
       mpired show --type double_int sample_data/maxloc_3.bin
 
-    Of pairs also how many different indices there are, and which is in the most pairs. All figures are of the whole
-    file, which is read in blocks. --slice chooses the elements of the table, and of the picture if they are a plane.
+    For pairs it also counts the different indices, and names those that are in the most pairs. All figures are of the
+    whole file, which is read in blocks. --slice chooses the elements of the table, and of the picture if they are a
+    plane.
     """
     if options["png"] is not None and len(files) > 1:
         raise UsageError("`png`", f"is of one file, and there are {len(files)}; draw one after another")

@@ -180,8 +180,8 @@ def types(*, text: str | None, types: str | None, value_index: tuple[str, str] |
       mpired types --value-index double uint64_t
       mpired types 'vector(3,1,2,double)'
 
-    TYPE is a name of MPI or of NumPy, as double or float64, a code as <f8, or a type made of types. The types that
-    NumPy calls the same are shown too.
+    TYPE is a name of MPI or of NumPy, such as double or float64, a code such as <f8, or a type made of types. The
+    types that NumPy calls the same are shown too.
 
     The size counts the bytes of the components, the extent the padding too: raw files hold extents. With --types
     and no TYPE the datatypes of that file are listed.

@@ -114,8 +114,8 @@ def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, *
       mpired fetch-and-op --op no_op counter.npy
 
     VALUE is a number, VALUE,INDEX for a pair, a time such as 2021-02-03T04:05:06, null, or a file with one element.
-    --op no_op needs none and only reads. Several commands at once each see another old value: a counter, a place in
-    a queue.
+    --op no_op needs none and only reads. Commands that run at once each get a different old value, so that TARGET can
+    be a counter, or number the places in a queue.
     """
     targets, values = _split(windows, _without_options(words))
     if len(values) > 1:

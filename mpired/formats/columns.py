@@ -37,7 +37,7 @@ from mpired.formats.missing import NullsError
 from mpired.formats.names import check_pair, chosen, listed
 from mpired.formats.rank import Model, RankFile, SkippedArray, declared
 from mpired.formats.streamed import ColumnFile, ColumnReader, Values, form_of
-from mpired.progress import track
+from mpired.log import track
 from mpired.sources.source import Source
 
 _DECODED_NBYTES = 256 << 20  # a page or record batch is decoded at once

@@ -18,7 +18,7 @@ from mpired.datatypes.times import as_times, dtype_name
 from mpired.errors import escaped
 from mpired.formats.array import Array
 from mpired.formats.format import Encoder
-from mpired.progress import track
+from mpired.log import track
 
 _T = TypeVar("_T")
 _BLOCK = 8192  # elements
