@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpired import codecs
-from mpired.datatypes import DATATYPES, TIMES, Datatype, Group, beside
+from mpired.datatypes import TIMES, Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
 from mpired.errors import MpiredWarning, OverflowWarning, SkippedWarning, number
 from mpired.formats import Array, FlatLayout
 from mpired.formats.array import REGISTERED, stored_array
-from mpired.formats.rank import dtype_text
 from mpired.ops import OPS, Op, Use, summary
 from mpired.ops.op import Rules
 from mpired.values import listed
@@ -30,7 +29,6 @@ if TYPE_CHECKING:  # a report of one command need not wait for the modules of al
 _SHOWN_NAMES = 3
 _LONGEST_TYPE = 60
 _SHOWN = 8  # results of a dry run, of perhaps thousands
-_SHOWN_ENTRIES = 8  # of a type map
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -240,35 +238,6 @@ def summarise_packing(plan: Transfer) -> PackSummary:
         kept=plan.target is not None,
         inputs=tuple(source.name for source in plan.sources),
     )
-
-
-def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict[str, Any]:
-    """Return what a datatype is, for printing and for JSON; of a long type map the first entries and the last."""
-    # `byte_order` is what its text says: "little", "big", "native" or nothing.
-    from mpired.datatypes.typemap import picture  # noqa: PLC0415
-
-    typemap, drawn, name = datatype.typemap, picture.draw(datatype.typemap), datatype.numpy_name
-    # NAMED, VALUE_INDEX of an unnamed pair, or the constructor (MPI_Type_get_envelope).
-    constructor = "VALUE_INDEX" if datatype.parts else datatype.name.partition("(")[0].upper()
-    combiner = "NAMED" if datatype.is_named else constructor
-    entries: Sequence[int] = range(typemap.entries)
-    if len(entries) > _SHOWN_ENTRIES:
-        entries = [*entries[: _SHOWN_ENTRIES - 1], entries[-1]]
-    return {
-        "name": str(datatype),
-        "numpy_name": name or None,
-        "same_form": [f"{row}" for row in DATATYPES if name and row.numpy_name == name and row is not datatype],
-        "combiner": f"MPI_COMBINER_{combiner}",
-        **{name: getattr(typemap, name) for name in ("size", "lb", "ub", "extent", "true_lb", "true_extent")},
-        "alignment": typemap.align,
-        "entries": typemap.entries,
-        "type_map": [[entry.name, entry.disp] for entry in map(typemap.entry, entries)],
-        "numpy": None if datatype.dtype is None else dtype_text(datatype.dtype, byte_order),
-        "numpy_is_packed": datatype.is_spread,
-        "no_numpy": datatype.memory.obstacle if datatype.dtype is None else None,
-        "external32": typemap.external,
-        "picture": None if drawn is None else drawn._asdict(),
-    }
 
 
 _LEFT_OUT = "`mpired reduce --nulls ignore` leaves nulls out"

@@ -15,9 +15,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem, shell_complete, split_arg_string
 
 from mpired import __version__
 from mpired.cli import signals
@@ -26,9 +27,6 @@ from mpired.errors import LONGEST_REASON, MpiredError, UnconfirmedError, UsageEr
 from mpired.files import calls
 from mpired.files.urls import signed
 from mpired.log import notices_to
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
 # The groups of the help, with their commands; those of a group are in one module. It is imported when one of them is
 # called, so that --help does not wait for NumPy.
@@ -105,8 +103,6 @@ class _Commands(click.Group):
         return command if isinstance(command, click.Command) else command()
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        from click.shell_completion import CompletionItem  # noqa: PLC0415 - for shells only
-
         rows = (row for group in _GROUPS.values() for row in group.items())
         names = [CompletionItem(name, help=summary) for name, summary in rows if name.startswith(incomplete)]
         return names or click.Command.shell_complete(self, ctx, incomplete)
@@ -211,8 +207,6 @@ def _run(words: Sequence[str]) -> int:
     try:
         # A shell asks without any words; words are a command, whatever the environment contains.
         if not words and (instruction := os.environ.get(COMPLETION)):
-            from click.shell_completion import shell_complete, split_arg_string  # noqa: PLC0415 - for shells only
-
             line = split_arg_string(os.environ.get("COMP_WORDS", ""))
             return shell_complete(cli, {"obj": tuple(line)}, "mpired", COMPLETION, instruction)
         with cli.make_context("mpired", list(words), obj=tuple(words)) as context:

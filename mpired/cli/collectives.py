@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -25,118 +25,96 @@ from mpired.report import describe_call, summarise
 _AFTER = (OverflowWarning, InputWarning, MaskedWarning, OrderWarning)  # the summary
 
 
-def _command(function: Callable[[], None]) -> Callable[[], click.Command]:
-    """Make the command of a collective, with the name and the help of a function."""
-    name = function.__name__.replace("_", "-")
+def _command(name: str, description: str) -> Callable[[], click.Command]:
+    """Make the command of a collective, with its help."""
     row = COLLECTIVES[name]
 
-    @params.command(
-        *("op", "output" if row.to_root else "output@ranks", *row.options, "rank_numbers", *REPORT), ranks="RANK..."
-    )
-    @functools.wraps(function)
     def run(*, ranks: tuple[str, ...], op: str, output: str | None, **options: object) -> None:
         elsewhere = options["in_place"] or (options.get("split") is not None and not params.is_written("output"))
         place = None if row.to_root and elsewhere and output == "-" else output
         _combine(name, ranks, op, place, options)
 
-    return run
+    run.__name__, run.__doc__ = name, description
+    place = "output" if row.to_root else "output@ranks"
+    return params.command("op", place, *row.options, "rank_numbers", *REPORT, ranks="RANK...")(run)
 
 
-@_command
-def reduce() -> None:
-    """Combine files into one, element by element, as MPI_Reduce does.
+_HELP = {
+    "reduce": """Combine files into one, element by element, as MPI_Reduce does.
 
-    \b
-    Examples:
-      mpired reduce --op mean,std,max sample_data/tas_?.nc -o stats.nc
-      mpired reduce --op maxloc --index rank sample_data/tas_?.nc \\
-          --split warmest.nc,member.nc
-      mpired reduce --op sum sample_data/counts_?.npy -o total.npy
-      mpired reduce --op maxloc --type double_int sample_data/maxloc_?.bin
-      mpired reduce --op sum --type '>i4' --offset 16 \\
-          sample_data/dump_?.bin | od -An -t d4 --endian=big
+\b
+Examples:
+  mpired reduce --op mean,std,max sample_data/tas_?.nc -o stats.nc
+  mpired reduce --op maxloc --index rank sample_data/tas_?.nc \\
+      --split warmest.nc,member.nc
+  mpired reduce --op sum sample_data/counts_?.npy -o total.npy
+  mpired reduce --op maxloc --type double_int sample_data/maxloc_?.bin
+  mpired reduce --op sum --type '>i4' --offset 16 \\
+      sample_data/dump_?.bin | od -An -t d4 --endian=big
 
-    Each RANK is a file with one rank's buffer: .npy, .parquet, .arrow, .arrows, .npz, .nc, .h5, .zarr,
-    .safetensors, or raw binary with --type. `-` is standard input. The ranks are combined in their order,
-    ((r0 op r1) op r2) ..., with the same bits for any number of workers. The result appears whole and on the
-    disk, or not at all. With several ops it has an array for each, such as tas_mean; with {op} in its name there is
-    a file for each.
-    """
+Each RANK is a file with one rank's buffer: .npy, .parquet, .arrow, .arrows, .npz, .nc, .h5, .zarr,
+.safetensors, or raw binary with --type. `-` is standard input. The ranks are combined in their order,
+((r0 op r1) op r2) ..., with the same bits for any number of workers. The result appears whole and on the
+disk, or not at all. With several ops it has an array for each, such as tas_mean; with {op} in its name there is
+a file for each.
+""",
+    "allreduce": """Combine the same element of every RANK, and give every rank the result, as MPI_Allreduce does.
 
+\b
+Examples:
+  mpired allreduce --op max sample_data/counts_?.npy -o 'max_{rank}.npy'
+  mpired allreduce --op sum sample_data/waves_?.npy \\
+      -o 'sum_of_{stem}.npy' --link
 
-@_command
-def allreduce() -> None:
-    """Combine the same element of every RANK, and give every rank the result, as MPI_Allreduce does.
+Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
+--in-place replaces the ranks. They have the bits of `mpired reduce`, and the form of rank 0's file, or with
+--in-place of the file that they replace. All appear together, whole and durable, or none does.
+""",
+    "scan": """Write running results, one file per rank, as MPI_Scan does: the file of rank i combines ranks 0 to i.
 
-    \b
-    Examples:
-      mpired allreduce --op max sample_data/counts_?.npy -o 'max_{rank}.npy'
-      mpired allreduce --op sum sample_data/waves_?.npy \\
-          -o 'sum_of_{stem}.npy' --link
+\b
+Examples:
+  mpired scan --op sum sample_data/counts_?.npy -o 'sums_{rank}.npy'
+  mpired scan --op maxloc sample_data/maxloc_?.parquet \\
+      -o 'leader_{rank:03d}.parquet'
 
-    Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
-    --in-place replaces the ranks. They have the bits of `mpired reduce`, and the form of rank 0's file, or with
-    --in-place of the file that they replace. All appear together, whole and durable, or none does.
-    """
+Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
+--in-place replaces the ranks. Each is modelled on its own rank's file. The last one has the bits of
+`mpired reduce`. All appear together, whole and durable, or none does.
+""",
+    "exscan": """Write running results of the ranks before each, as MPI_Exscan does.
 
+\b
+Examples:
+  mpired exscan --op sum sample_data/counts_?.npy -o 'offsets_{rank}.npy'
+  mpired exscan --op sum --exscan-first identity \\
+      sample_data/counts_?.npy -o 'from_zero_{rank}.npy'
 
-@_command
-def scan() -> None:
-    """Write running results, one file per rank, as MPI_Scan does: the file of rank i combines ranks 0 to i.
+Like `mpired scan`, without the rank's own elements. No rank comes before rank 0, and MPI leaves its result
+undefined: rank 0 gets no file, and with --in-place its file stays as it is.
+""",
+    "reduce-scatter": """Combine the ranks, and give each a block of the result, as MPI_Reduce_scatter does.
 
-    \b
-    Examples:
-      mpired scan --op sum sample_data/counts_?.npy -o 'sums_{rank}.npy'
-      mpired scan --op maxloc sample_data/maxloc_?.parquet \\
-          -o 'leader_{rank:03d}.parquet'
+\b
+Examples:
+  mpired reduce-scatter --op sum --counts 3,0,4,5 \\
+      sample_data/counts_?.npy -o 'part_{rank}.npy'
 
-    Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
-    --in-place replaces the ranks. Each is modelled on its own rank's file. The last one has the bits of
-    `mpired reduce`. All appear together, whole and durable, or none does.
-    """
+The blocks follow each other: rank 0 gets the first --counts elements, and so on; 0 gives a file without
+elements. Each result is modelled on its own rank's file, with one dimension. Put together they have
+the bits of `mpired reduce`. All appear together, whole and durable, or none does.
+""",
+    "reduce-scatter-block": """Combine the ranks, and give each an equal block, as MPI_Reduce_scatter_block does.
 
+\b
+Examples:
+  mpired reduce-scatter-block --op sum sample_data/counts_?.npy \\
+      -o 'block_{rank}.npy'
 
-@_command
-def exscan() -> None:
-    """Write running results of the ranks before each, as MPI_Exscan does.
-
-    \b
-    Examples:
-      mpired exscan --op sum sample_data/counts_?.npy -o 'offsets_{rank}.npy'
-      mpired exscan --op sum --exscan-first identity \\
-          sample_data/counts_?.npy -o 'from_zero_{rank}.npy'
-
-    Like `mpired scan`, without the rank's own elements. No rank comes before rank 0, and MPI leaves its result
-    undefined: rank 0 gets no file, and with --in-place its file stays as it is.
-    """
-
-
-@_command
-def reduce_scatter() -> None:
-    """Combine the ranks, and give each a block of the result, as MPI_Reduce_scatter does.
-
-    \b
-    Examples:
-      mpired reduce-scatter --op sum --counts 3,0,4,5 \\
-          sample_data/counts_?.npy -o 'part_{rank}.npy'
-
-    The blocks follow each other: rank 0 gets the first --counts elements, and so on; 0 gives a file without
-    elements. Each result is modelled on its own rank's file, with one dimension. Put together they have
-    the bits of `mpired reduce`. All appear together, whole and durable, or none does.
-    """
-
-
-@_command
-def reduce_scatter_block() -> None:
-    """Combine the ranks, and give each an equal block, as MPI_Reduce_scatter_block does.
-
-    \b
-    Examples:
-      mpired reduce-scatter-block --op sum sample_data/counts_?.npy \\
-          -o 'block_{rank}.npy'
-
-    As `mpired reduce-scatter`; the number of elements must be a multiple of the number of ranks.
-    """
+As `mpired reduce-scatter`; the number of elements must be a multiple of the number of ranks.
+""",
+}
+reduce, allreduce, scan, exscan, reduce_scatter, reduce_scatter_block = itertools.starmap(_command, _HELP.items())
 
 
 @params.command("op", *LOCAL, *REPORT, invec="INVEC", inoutvec="INOUTVEC")

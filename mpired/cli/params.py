@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 from mpired import installed
 from mpired.cli import messages, signals
@@ -29,8 +30,6 @@ from mpired.ranks import lists
 from mpired.values import FILE, FLAG, FORMAT, INPUT_FORMAT, LIKE, TYPE, Kind
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from mpired.ranks import RankWord
 
 _FEW = 6
@@ -59,8 +58,6 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # before click 8.4 it 
         self, _ctx: click.Context, _param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
         """Return the names for a value, else a wish for files."""
-        from click.shell_completion import CompletionItem  # noqa: PLC0415 - for shells only
-
         kind, names = self._kind, list[str]()
         with contextlib.suppress(Exception):  # a shell has no place for a message in the middle of a line
             written, comma, _ = incomplete.rpartition(",") if kind.use == "REDUCE" else ("", "", incomplete)  # of ops

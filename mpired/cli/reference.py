@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +18,7 @@ from mpired.cli import COMPLETION, cli, params, signals
 from mpired.cli.messages import STATUSES, answer, report, say, show, tell_summary
 from mpired.datatypes import DATATYPES, Datatype, Group, parse
 from mpired.datatypes.times import FAMILIES
+from mpired.datatypes.typemap import picture
 from mpired.engines import ENGINES, LOCAL, Engine, connected, probe, userops
 from mpired.errors import UsageError, escaped, installation, number
 from mpired.files.copying import copy_into
@@ -25,7 +26,6 @@ from mpired.formats.rank import dtype_text
 from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, native, options_of
 from mpired.options import ENGINE, FLAGS, SUMMARY
 from mpired.queries.elements import in_json
-from mpired.report import describe_datatype
 from mpired.sources.open import open_source
 
 _ALL_OPS = (*OPS, *STATISTICS)
@@ -51,6 +51,7 @@ _NUMBERS = {
     "pairs": Group.PAIR,
     "times": Group.TIME,
 }
+_SHOWN_ENTRIES = 8  # of a type map
 _SHOWN_CODES = 8
 _FIGURES = ("combiner", "size", "lb", "ub", "extent", "true lb", "true extent", "alignment")
 _EXAMPLES = ("sample_data", "examples")
@@ -214,24 +215,51 @@ def types(*, text: str | None, types: str | None, value_index: tuple[str, str] |
         answer(rows, table)
 
 
+def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict[str, Any]:
+    """Return what a datatype is, for printing and for JSON; of a long type map the first entries and the last."""
+    # `byte_order` is what its text says: "little", "big", "native" or nothing.
+    typemap, drawn, name = datatype.typemap, picture.draw(datatype.typemap), datatype.numpy_name
+    # NAMED, VALUE_INDEX of an unnamed pair, or the constructor (MPI_Type_get_envelope).
+    constructor = "VALUE_INDEX" if datatype.parts else datatype.name.partition("(")[0].upper()
+    combiner = "NAMED" if datatype.is_named else constructor
+    entries: Sequence[int] = range(typemap.entries)
+    if len(entries) > _SHOWN_ENTRIES:
+        entries = [*entries[: _SHOWN_ENTRIES - 1], entries[-1]]
+    return {
+        "name": str(datatype),
+        "numpy_name": name or None,
+        "same_form": [f"{row}" for row in DATATYPES if name and row.numpy_name == name and row is not datatype],
+        "combiner": f"MPI_COMBINER_{combiner}",
+        **{name: getattr(typemap, name) for name in ("size", "lb", "ub", "extent", "true_lb", "true_extent")},
+        "alignment": typemap.align,
+        "entries": typemap.entries,
+        "type_map": [[entry.name, entry.disp] for entry in map(typemap.entry, entries)],
+        "numpy": None if datatype.dtype is None else dtype_text(datatype.dtype, byte_order),
+        "numpy_is_packed": datatype.is_spread,
+        "no_numpy": datatype.memory.obstacle if datatype.dtype is None else None,
+        "external32": typemap.external,
+        "picture": None if drawn is None else drawn._asdict(),
+    }
+
+
 def _type_lines(datatype: Datatype, described: dict[str, Any]) -> Iterator[str]:
     """Yield the figures of one datatype, its type map and a picture."""
     shown = [f"({name},{disp})" for name, disp in described["type_map"]]
     if left_out := described["entries"] - len(shown):
         shown.insert(-1, f"... {left_out} more ...")
-    form, picture = f"none: {described['no_numpy']}", "none: there are no bytes, or too many pieces"
+    form, pieces = f"none: {described['no_numpy']}", "none: there are no bytes, or too many pieces"
     if described["numpy"] is not None:
         codes = described["numpy"].split(", ")
         more = [f"... {len(codes)} in all)"] if len(codes) > _SHOWN_CODES else []
         form = ", ".join([*codes[:_SHOWN_CODES], *more]) + (", packed" if described["numpy_is_packed"] else "")
     if (drawn := described["picture"]) is not None:
         each = f", {drawn['nbytes']} bytes a character" if drawn["nbytes"] > 1 else ""
-        picture = f"{drawn['text']}  bytes {drawn['start']} to {drawn['stop']}{each}"
+        pieces = f"{drawn['text']}  bytes {drawn['start']} to {drawn['stop']}{each}"
     lines = {label: described[label.replace(" ", "_")] for label in _FIGURES} | {
         "type map": " ".join(shown) or "empty",
         "NumPy": form,
         "external32": f"{described['external32']} bytes",
-        "picture": picture,
+        "picture": pieces,
     }
     if described["same_form"]:
         lines["same form"] = ", ".join(described["same_form"])
