@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpired import codecs
-from mpired.datatypes import TIMES, Datatype, Group, beside
+from mpired.datatypes import Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
 from mpired.errors import MpiredWarning, OverflowWarning, SkippedWarning, number
-from mpired.formats import Array, FlatLayout
+from mpired.formats import FlatLayout
 from mpired.formats.array import REGISTERED, stored_array
-from mpired.ops import OPS, Op, Use, summary
+from mpired.ops import OPS, Op, summary
 from mpired.ops.op import Rules
-from mpired.values import listed
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
     from mpired.collectives.call import Call
-    from mpired.formats import RankFile
-    from mpired.formats.rank import SkippedArray
     from mpired.packing import Packing, Transfer
     from mpired.windows.call import Done
     from mpired.windows.transaction import Work as WindowsWork
@@ -238,72 +234,6 @@ def summarise_packing(plan: Transfer) -> PackSummary:
         kept=plan.target is not None,
         inputs=tuple(source.name for source in plan.sources),
     )
-
-
-_LEFT_OUT = "`mpired reduce --nulls ignore` leaves nulls out"
-
-
-def _label_and_use(buffer: Array) -> tuple[str, str | None]:
-    """Return what elements are, in words, and what takes them; None if all that takes numbers or pairs does."""
-    form, datatype, takers = buffer.form, buffer.datatype, None
-    label, group = datatype.label, datatype.group
-    if group in TIMES:
-        label = label if buffer.columns else beside(f"{datatype}", dtype_name(datatype))
-        takers = f"{_takers(group)} take it"
-    elif group is Group.DERIVED:
-        takers = "user-defined ops take it"
-        if form is not None:  # a structure of a file, by its fields
-            fields = ", ".join(f"{name} ({form[name]})" for name in form.names or ())
-            label = f"structures of {fields}"
-    if buffer.nulls:
-        return label, _LEFT_OUT if group is not Group.DERIVED else "no op takes nulls, fill or filter them first"
-    return label, takers
-
-
-def _use_of_other(other: SkippedArray, file: RankFile) -> str:
-    """Return the ways to use an array that is not a buffer."""
-    if [each.name for each in file.others].count(other.name) > 1:
-        return "other columns have this name, too"
-    name = shlex.quote(listed([other.name]))
-    kept = f", `mpired reduce --keep {name}` carries it" if file.names and other.keeps else ""
-    if other.group is None:
-        return f"{other.way_out}, no op takes it as it is{kept}" if other.way_out else f"no op takes it{kept}"
-    if other.nulls:
-        return f"{_LEFT_OUT}{kept}"
-    return f"{_takers(other.group)} take it if `columns` names it"
-
-
-def _takers(group: Group) -> str:
-    """Return the names of the ops of reductions that take a group of datatypes."""
-    return ", ".join(op.name.lower() for op in OPS if group in op.groups and Use.REDUCE in op.uses)
-
-
-def describe_file(file: RankFile) -> dict[str, Any]:
-    """Return what a file holds, for printing and for JSON."""
-    others = [(other, _use_of_other(other, file)) for other in file.others]
-    others += [(other, "carried into results as it is") for other in (file.kept.others if file.kept else ())]
-    return {
-        "file": file.source.name,
-        "format": file.format,
-        "nbytes": sum(source.nbytes for source in file.sources),
-        "buffers": [_described(buffer, *_label_and_use(buffer)) for buffer in file.buffers],
-        "other_columns": [_described(other, other.label or other.type, use) for other, use in others],
-        "obstacle": file.obstacle or None,
-    }
-
-
-def _described(each: Array | SkippedArray, label: str, use: str | None) -> dict[str, Any]:
-    """Return the description of an array, in the order of the JSON."""
-    if isinstance(each, Array):
-        datatype = {"datatype": str(each.datatype), "dtype": dtype_name(each.datatype)}
-        order = None if each.shape is None else "Fortran" if each.fortran_order else "C"
-        byte_order = {"<": "little", ">": "big", "=": None}[each.byte_order]
-        stored = {"order": order, "datarep": each.datarep, "byte_order": byte_order}
-    else:
-        datatype, stored = {"type": each.type}, {}
-    meta = {"nulls": each.nulls, "unit": each.unit or None, "storage": each.storage or None}
-    count, shape = each.count, None if each.shape is None else list(each.shape)
-    return {"name": each.name, **datatype, "count": count, "shape": shape, **stored, **meta, "label": label, "use": use}
 
 
 class Written(NamedTuple):

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,15 +16,20 @@ from typing import Any
 import numpy as np
 
 from mpired.cli.messages import in_flags
+from mpired.datatypes import TIMES, Group, beside
+from mpired.datatypes.times import dtype_name
 from mpired.errors import escaped, number
 from mpired.files import calls
-from mpired.formats import format_named
+from mpired.formats import Array, RankFile, format_named
+from mpired.formats.rank import SkippedArray
 from mpired.formats.textual import encoder
+from mpired.ops import OPS, Use
 from mpired.queries.elements import in_json
 from mpired.queries.figures import Part, Shown
 from mpired.queries.show import NULL, ElementTable, headings
-from mpired.report import describe_file
+from mpired.values import listed
 
+_LEFT_OUT = "`mpired reduce --nulls ignore` leaves nulls out"
 _FIRST, _LAST = 10, 5
 _SHOWN_INDICES = 5
 _WIDEST = 9999  # columns of a line
@@ -32,6 +38,69 @@ _DIGITS = range(3, 18)
 _TOGETHER = 1000  # lines in which columns have one width
 _GAP = "..."
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")  # as JSON has them
+
+
+def _label_and_use(buffer: Array) -> tuple[str, str | None]:
+    """Return what elements are, in words, and what takes them; None if all that takes numbers or pairs does."""
+    form, datatype, takers = buffer.form, buffer.datatype, None
+    label, group = datatype.label, datatype.group
+    if group in TIMES:
+        label = label if buffer.columns else beside(f"{datatype}", dtype_name(datatype))
+        takers = f"{_takers(group)} take it"
+    elif group is Group.DERIVED:
+        takers = "user-defined ops take it"
+        if form is not None:  # a structure of a file, by its fields
+            fields = ", ".join(f"{name} ({form[name]})" for name in form.names or ())
+            label = f"structures of {fields}"
+    if buffer.nulls:
+        return label, _LEFT_OUT if group is not Group.DERIVED else "no op takes nulls, fill or filter them first"
+    return label, takers
+
+
+def _use_of_other(other: SkippedArray, file: RankFile) -> str:
+    """Return the ways to use an array that is not a buffer."""
+    if [each.name for each in file.others].count(other.name) > 1:
+        return "other columns have this name, too"
+    name = shlex.quote(listed([other.name]))
+    kept = f", `mpired reduce --keep {name}` carries it" if file.names and other.keeps else ""
+    if other.group is None:
+        return f"{other.way_out}, no op takes it as it is{kept}" if other.way_out else f"no op takes it{kept}"
+    if other.nulls:
+        return f"{_LEFT_OUT}{kept}"
+    return f"{_takers(other.group)} take it if `columns` names it"
+
+
+def _takers(group: Group) -> str:
+    """Return the names of the ops of reductions that take a group of datatypes."""
+    return ", ".join(op.name.lower() for op in OPS if group in op.groups and Use.REDUCE in op.uses)
+
+
+def describe_file(file: RankFile) -> dict[str, Any]:
+    """Return what a file holds, for printing and for JSON."""
+    others = [(other, _use_of_other(other, file)) for other in file.others]
+    others += [(other, "carried into results as it is") for other in (file.kept.others if file.kept else ())]
+    return {
+        "file": file.source.name,
+        "format": file.format,
+        "nbytes": sum(source.nbytes for source in file.sources),
+        "buffers": [_described(buffer, *_label_and_use(buffer)) for buffer in file.buffers],
+        "other_columns": [_described(other, other.label or other.type, use) for other, use in others],
+        "obstacle": file.obstacle or None,
+    }
+
+
+def _described(each: Array | SkippedArray, label: str, use: str | None) -> dict[str, Any]:
+    """Return the description of an array, in the order of the JSON."""
+    if isinstance(each, Array):
+        datatype = {"datatype": str(each.datatype), "dtype": dtype_name(each.datatype)}
+        order = None if each.shape is None else "Fortran" if each.fortran_order else "C"
+        byte_order = {"<": "little", ">": "big", "=": None}[each.byte_order]
+        stored = {"order": order, "datarep": each.datarep, "byte_order": byte_order}
+    else:
+        datatype, stored = {"type": each.type}, {}
+    meta = {"nulls": each.nulls, "unit": each.unit or None, "storage": each.storage or None}
+    count, shape = each.count, None if each.shape is None else list(each.shape)
+    return {"name": each.name, **datatype, "count": count, "shape": shape, **stored, **meta, "label": label, "use": use}
 
 
 def lines_of(file: dict[str, Any]) -> list[str]:

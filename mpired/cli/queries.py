@@ -18,7 +18,7 @@ from mpired.api.queries import look
 from mpired.attempts import repeated
 from mpired.cli import params
 from mpired.cli.messages import answer, collect_warnings, end_without, in_flags, report, tell_cautions
-from mpired.cli.pages import json_lines, lines_of, page_lines, write
+from mpired.cli.pages import describe_file, json_lines, lines_of, page_lines, write
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError, escaped, raise_all
 from mpired.files.keys import of_file
@@ -36,7 +36,7 @@ from mpired.queries.figures import Shown
 from mpired.queries.show import BINS, ElementTable
 from mpired.queries.show import show as show_file
 from mpired.ranks import RankWord, rank_list
-from mpired.report import describe_file, left_out
+from mpired.report import left_out
 
 _SHOWN_KEYS = 4
 _DATE = "%Y-%m-%dT%H:%M:%SZ"
