@@ -22,7 +22,7 @@ from click.shell_completion import CompletionItem, shell_complete, split_arg_str
 
 from mpired import __version__
 from mpired.cli import signals
-from mpired.cli.messages import Failure, from_environment, say, tell, tell_failure, wanted
+from mpired.cli.messages import KILLED, Failure, from_environment, say, tell, tell_failure
 from mpired.errors import LONGEST_REASON, MpiredError, UnconfirmedError, UsageError, shortened, without_secrets
 from mpired.files import calls
 from mpired.files.urls import signed
@@ -71,7 +71,6 @@ _COMMANDS = {name: module for module, group in zip(_MODULES, _GROUPS.values(), s
 # Bytes of address space that NumPy needs to be loaded: with less its BLAS ends the process, or crashes.
 _NUMPY = 88 << 20
 _READER_GONE = 141
-_KILLED = 128  # and the number of the signal, as shells count
 _CLOSE = 0.75  # one letter of four
 COMPLETION = "_MPIRED_COMPLETE"
 """The variable by which a shell asks for completions."""
@@ -172,13 +171,11 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
             status = _run(words)
         click.echo(nl=False)  # flushes
     except signals.Interrupted as interrupted:
-        # The other signals are sent by programs, or when there is no terminal: in JSON only.
-        (number,), want, reason = interrupted.args, wanted(cli, words), f"interrupted; {signals.state.left}"
-        failure = Failure(type(interrupted).__name__, MpiredError.mpi_class, _KILLED + number, "", reason)
-        tell_failure(failure, (), want, in_words=number == signal.SIGINT and not want.quiet)
+        (number,), reason = interrupted.args, f"interrupted; {signals.state.left}"
+        status = KILLED + number
+        tell_failure(Failure(type(interrupted).__name__, MpiredError.mpi_class, status, "", reason), cli, words)
         signal.signal(number, signal.SIG_DFL)  # so that a shell sees the true cause
-        os.kill(os.getpid(), number)
-        status = _KILLED + number  # reached only where the signal is blocked
+        os.kill(os.getpid(), number)  # the end, unless the signal is blocked
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is quiet
         status = _READER_GONE
@@ -198,7 +195,7 @@ def _failed(failure: Failure, words: Sequence[str], *more: str) -> int:
     if signals.state.is_committed and failure.exit_status != UnconfirmedError.exit_status:
         reason = f"{failure.reason}; that was after the result was in place, do not repeat"
         failure = failure._replace(reason=reason, exit_status=UnconfirmedError.exit_status)
-    tell_failure(failure, [*more, from_environment()], wanted(cli, words))
+    tell_failure(failure, cli, words, [*more, from_environment()])
     return failure.exit_status
 
 

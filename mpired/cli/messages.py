@@ -9,6 +9,7 @@ import itertools
 import os
 import re
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,6 +44,8 @@ REPORT_KEY = f"{__name__}.report"
 """The key of the options of the report in the context of a command."""
 _PRINTED = f"{__name__}.environment"
 _SKIPPED = 9
+KILLED = 128
+"""The exit status is this and the number of the signal, as shells count."""
 _PATIENCE = 1.0  # seconds without a bar
 _NOT_IF_QUIET = (HardLinkWarning, OrderWarning, SameFileWarning, UnusedWarning)
 STATUSES = {
@@ -218,16 +221,9 @@ def end_without(skipped: Iterable[object]) -> None:
         click.get_current_context().exit(_SKIPPED)
 
 
-class Wanted(NamedTuple):
-    """The output that a command line asks for: JSON, no summary; `is_free` if standard output has nothing else."""
-
-    as_json: bool
-    quiet: bool = False
-    is_free: bool = False
-
-
-def wanted(cli: click.Group, words: Sequence[str]) -> Wanted:
-    """Return what the words and the environment want; words that make no sense are left out."""
+def _wanted(cli: click.Group, words: Sequence[str]) -> tuple[bool, bool, bool]:
+    """Return whether a command line asks for JSON, for no summary, and leaves standard output free."""
+    # Words that make no sense are left out.
     name = next((word for word in words if not word.startswith("-")), "")
     # Of a command that there is not, or that cannot be loaded, nothing is known but its words.
     with contextlib.suppress(Exception):
@@ -240,8 +236,8 @@ def wanted(cli: click.Group, words: Sequence[str]) -> Wanted:
         has_summary = any(getattr(each, "key", "") == "as_json" for each in command.params)
         place = options.get("into") or options.get("output", options.get("fetch", options.get("directory")))
         is_free = has_summary and leaves_free(None if place == "-" and options.get("in_place") else place)
-        return Wanted(bool(options.get("as_json")), bool(options.get("quiet")), is_free)
-    return Wanted("--json" in itertools.takewhile("--".__ne__, words))
+        return bool(options.get("as_json")), bool(options.get("quiet")), is_free
+    return "--json" in itertools.takewhile("--".__ne__, words), False, False
 
 
 def leaves_free(output: str | None) -> bool:
@@ -274,13 +270,16 @@ class Failure(NamedTuple):
         return cls(type(error).__name__, mpi_class, exit_status(error), in_flags(subject), in_flags(reason), ranks)
 
 
-def tell_failure(failure: Failure, more: Sequence[str], want: Wanted, *, in_words: bool = True) -> None:
+def tell_failure(failure: Failure, cli: click.Group, words: Sequence[str], more: Sequence[str] = ()) -> None:
     """Say why the command fails: in words, as JSON if that is asked for, both if they have places of their own."""
-    if want.as_json:
+    as_json, quiet, is_free = _wanted(cli, words)
+    if as_json:
         fields = failure._asdict() | {"warnings": warning_texts(_warned)}
         with contextlib.suppress(OSError):
-            (show if want.is_free else write)(json_line(fields))
-    if in_words and (want.is_free or not want.as_json):
+            (show if is_free else write)(json_line(fields))
+    # Signals but that of ctrl-C are sent by programs, or when there is no terminal: in JSON only.
+    in_words = failure.exit_status < KILLED or (failure.exit_status == KILLED + signal.SIGINT and not quiet)
+    if in_words and (is_free or not as_json):
         text = f"{failure.subject}: {failure.reason}" if failure.subject else failure.reason
         for each in filter(None, more):
             text += f" {each[0].upper()}{each[1:]}" if text.endswith("?") else f"; {each}"
