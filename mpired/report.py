@@ -293,8 +293,6 @@ def amount(nbytes: int) -> str:
 
 def describe_call(call: Call) -> Description:
     """Return what a collective would do."""
-    from mpired.provenance import SUFFIX  # noqa: PLC0415 - for a dry run only
-
     plans, figures = call.plans, summarise(call, ())
     blocks = zip(plans[0].block_counts, (ranks[0] for ranks in plans[0].buffers), strict=True)
     written = []
@@ -303,7 +301,7 @@ def describe_call(call: Call) -> Description:
             nbytes, exact = (None, False) if plan.has_unknown_length else each.nbytes(plan)
             exact = exact and codecs.by_suffix(each.path) is None
             written.append(Written(each.path, each.format, nbytes, exact=exact))
-    written += [Written(path, SUFFIX[1:], None, exact=False) for path in call.beside]
+    written += [Written(path, path.rpartition(".")[2], None, exact=False) for path in call.beside]
     return Description(
         call=figures.call,
         op=figures.op,

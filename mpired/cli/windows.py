@@ -96,9 +96,8 @@ def get_accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str,
     fetch = options["fetch"]
     check_is_data(fetch)
     plan = partial(plan_get_accumulate, targets, origins[0] if origins else None, op, options)
-    for origin in set(origins) - {"-"}:
-        sources = [(LocalSource(origin, origin), "the origin")]
-        check_no_input([fetch], sources, "name another file for the old elements")
+    sources = [(LocalSource(each, each), "the origin") for each in origins if each != "-"]
+    check_no_input([fetch], sources, "name another file for the old elements")
     check_no_other_input([fetch], [(options["map"], "the map"), (options["types"], "the named datatypes")])
     _call("MPI_Get_accumulate", plan, targets, origins, (fetch, options["to"], options["force"]))
 
