@@ -21,8 +21,9 @@ import click
 from click.shell_completion import CompletionItem, shell_complete, split_arg_string
 
 from mpired import __version__
+from mpired.cautions import collect_warnings
 from mpired.cli import signals
-from mpired.cli.messages import KILLED, Failure, from_environment, say, tell, tell_failure
+from mpired.cli.messages import KILLED, Failure, from_environment, say, tell, tell_failure, tell_warnings, warned
 from mpired.errors import LONGEST_REASON, MpiredError, UnconfirmedError, UsageError, shortened, without_secrets
 from mpired.files import calls
 from mpired.files.urls import signed
@@ -167,8 +168,10 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
     words = sys.argv[1:] if arguments is None else arguments
     try:
         words = [*map(signed, words)]
-        with notices_to(lambda paths, text: say(f"{paths[0]}: {text}")):
+        warned.clear()
+        with notices_to(lambda paths, text: say(f"{paths[0]}: {text}")), collect_warnings(also=warned.append):
             status = _run(words)
+        tell_warnings(warned)  # of a command without a summary
         click.echo(nl=False)  # flushes
     except signals.Interrupted as interrupted:
         (number,), reason = interrupted.args, f"interrupted; {signals.state.left}"

@@ -11,18 +11,18 @@ import click
 
 from mpired import attempts, cautions
 from mpired.cli import params
-from mpired.cli.messages import collect_warnings, end_without, report, tell_cautions, tell_plan, tell_summary
+from mpired.cli.messages import end_without, tell_plan, tell_summary, warned
 from mpired.collectives.call import plan_call
 from mpired.collectives.table import COLLECTIVES
 from mpired.engines import connected
-from mpired.errors import InputWarning, MaskedWarning, OrderWarning, OverflowWarning
+from mpired.errors import InputWarning, MaskedWarning, OrderWarning, OverflowWarning, SameFileWarning
 from mpired.files.places import is_terminal
 from mpired.formats.memory import paths
 from mpired.options import LOCAL, REPORT
 from mpired.ranks import RankWord, ordered, rank_list
 from mpired.report import describe_call, summarise
 
-_AFTER = (OverflowWarning, InputWarning, MaskedWarning, OrderWarning)  # the summary
+_AFTER = (OverflowWarning, InputWarning, MaskedWarning, OrderWarning, SameFileWarning)  # the summary
 
 
 def _command(name: str, description: str) -> Callable[[], click.Command]:
@@ -129,9 +129,8 @@ def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Any) -> None:
     One application of the op, INVEC the lower rank. The file appears with the result, whole and durable, or
     stays as it was; what a raw file has before and after its elements stays.
     """
-    found = cautions.same_files([inoutvec], [invec])
+    cautions.tell(*cautions.same_files([inoutvec], [invec]))
     _combine("reduce-local", [invec, inoutvec], op, None, options)
-    tell_cautions(() if report()["quiet"] else found)
 
 
 def _combine(name: str, ranks: Sequence[str], op: str, output: str | None, given: Mapping[str, object]) -> None:
@@ -146,12 +145,12 @@ def _combine(name: str, ranks: Sequence[str], op: str, output: str | None, given
         words = rank_list(words, options)
     files = [*paths([*words, *(options["group_b"] or ())])]
     plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
-    with connected(options) as engine, collect_warnings() as warned:
+    with connected(options) as engine:
         context = params.context()._replace(engine=engine)
         planned = attempts.carry_out(plan, files, context)
     if context.dry_run:
-        tell_plan(describe_call(planned), [source.name for source in planned.sources], warned)
+        tell_plan(describe_call(planned), [source.name for source in planned.sources])
     else:
         summary = summarise(planned, warned)
-        tell_summary(summary._asdict(), summary.line(), warned, _AFTER)
+        tell_summary(summary._asdict(), summary.line(), _AFTER)
     end_without(planned.request.skipped)

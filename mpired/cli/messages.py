@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import itertools
 import os
 import re
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import click
 from click.core import ParameterSource
 
-from mpired import __version__, cautions
+from mpired import __version__
 from mpired.errors import (
     CountError,
     HardLinkWarning,
@@ -137,39 +136,39 @@ def _as_flag(keyword: re.Match[str]) -> str:
 
 
 _started = time.monotonic()
-_warned: list[MpiredWarning] = []
-
-
-collect_warnings = functools.partial(cautions.collect_warnings, also=_warned.append)
-"""Collects the warnings of a block, for the JSON of an error too."""
+warned: list[MpiredWarning] = []
+"""The warnings of the command that are not told yet."""
 
 
 def tell_summary(
-    summary: Mapping[str, Any],
-    line: str | None,
-    warned: Sequence[MpiredWarning] = (),
-    after: Sequence[type[MpiredWarning]] = (),
-    notes: Sequence[str] = (),
+    summary: Mapping[str, Any], line: str | None, after: Sequence[type[MpiredWarning]] = (), notes: Sequence[str] = ()
 ) -> None:
-    """Print the summary of a call as JSON, or on a line behind its warnings and notes; those `after` it in order."""
+    """Print the summary of a call as JSON, or on a line behind the warnings and notes; those `after` it in order."""
     # It says where the output is: JSON does not go there.
     if report()["as_json"]:
-        fields = {**summary, "warnings": warning_texts(warned)}
+        fields = {**summary, "warnings": _warning_texts()}
         (show if leaves_free(summary["output"]) else write)(json_line(fields))
         tell(None)
-        return
-    quiet = report()["quiet"]
-    shown = [each for each in warned if not (quiet and isinstance(each, _NOT_IF_QUIET))]
-    tell_cautions(each for each in shown if not isinstance(each, tuple(after)))
-    for note in notes:
-        say(note)
-    tell(None if quiet else line)
-    for kind in after:
-        tell_cautions(each for each in shown if isinstance(each, kind))
+    else:
+        quiet = report()["quiet"]
+        shown = [each for each in warned if not (quiet and isinstance(each, _NOT_IF_QUIET))]
+        tell_warnings(each for each in shown if not isinstance(each, tuple(after)))
+        for note in notes:
+            say(note)
+        tell(None if quiet else line)
+        for kind in after:
+            tell_warnings(each for each in shown if isinstance(each, kind))
+    warned.clear()
 
 
-def warning_texts(warned: Iterable[MpiredWarning]) -> list[str]:
-    """Return the messages of warnings for JSON, each once."""
+def tell_warnings(some: Iterable[MpiredWarning]) -> None:
+    """Print warnings, each once, though the call may have been repeated."""
+    for text in dict.fromkeys(f"{each.label}{each}" for each in some):
+        say(text)
+
+
+def _warning_texts() -> list[str]:
+    """Return the messages of the warnings for JSON, each once."""
     return list(dict.fromkeys(in_flags(str(each)) for each in warned))
 
 
@@ -201,17 +200,16 @@ def from_environment() -> str:
     return f"from the environment: {', '.join(given)}" if given else ""
 
 
-def tell_plan(
-    found: Description, inputs: Sequence[object], warned: Sequence[MpiredWarning], ranks: str = "rank"
-) -> None:
+def tell_plan(found: Description, inputs: Sequence[object], ranks: str = "rank") -> None:
     """Print the description of a dry run on standard output, and its warnings on standard error."""
     if report()["as_json"]:
         written = [each._asdict() for each in found.written]
-        texts = {"inputs": [str(each) for each in inputs], "warnings": warning_texts(warned)}
+        texts = {"inputs": [str(each) for each in inputs], "warnings": _warning_texts()}
         show(json_line({"dry_run": True, **found._asdict(), "written": written, **texts}))
     else:
         show("\n".join(map(escaped, found.lines(ranks))))
-        tell_cautions(() if report()["quiet"] else warned)
+        tell_warnings(() if report()["quiet"] else warned)
+    warned.clear()
     tell(None)
 
 
@@ -274,7 +272,7 @@ def tell_failure(failure: Failure, cli: click.Group, words: Sequence[str], more:
     """Say why the command fails: in words, as JSON if that is asked for, both if they have places of their own."""
     as_json, quiet, is_free = _wanted(cli, words)
     if as_json:
-        fields = failure._asdict() | {"warnings": warning_texts(_warned)}
+        fields = failure._asdict() | {"warnings": _warning_texts()}
         with contextlib.suppress(OSError):
             (show if is_free else write)(json_line(fields))
     # Signals but that of ctrl-C are sent by programs, or when there is no terminal: in JSON only.
@@ -283,12 +281,6 @@ def tell_failure(failure: Failure, cli: click.Group, words: Sequence[str], more:
         text = f"{failure.subject}: {failure.reason}" if failure.subject else failure.reason
         for each in filter(None, more):
             text += f" {each[0].upper()}{each[1:]}" if text.endswith("?") else f"; {each}"
-        say(text)
-
-
-def tell_cautions(warned: Iterable[MpiredWarning]) -> None:
-    """Say what a call has warned of, each once, though it may have been repeated."""
-    for text in dict.fromkeys(f"{each.label}{each}" for each in warned):
         say(text)
 
 

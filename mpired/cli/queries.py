@@ -17,7 +17,7 @@ from mpired import interrupts, ops, provenance
 from mpired.api.queries import look
 from mpired.attempts import repeated
 from mpired.cli import params
-from mpired.cli.messages import answer, collect_warnings, end_without, in_flags, report, tell_cautions
+from mpired.cli.messages import answer, end_without, in_flags, report, warned
 from mpired.cli.pages import describe_file, json_lines, lines_of, page_lines, write
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError, escaped, raise_all
@@ -208,8 +208,7 @@ def locate(*, ranks: tuple[str, ...], op: str, **options: Any) -> None:
     Of equal elements the one of the lowest rank comes first, then the one with the smallest index. If --nan,
     --nulls and --missing leave all elements out, that is an error.
     """
-    with collect_warnings() as warned:
-        found = extremes.locate(params.expand(ranks)[0], op, options, params.context())
+    found = extremes.locate(params.expand(ranks)[0], op, options, params.context())
     skipped = left_out(warned)
     more = {"skipped": skipped} if skipped else {}
     rows, lines = [], []
@@ -220,5 +219,4 @@ def locate(*, ranks: tuple[str, ...], op: str, **options: Any) -> None:
             place = f"rank {each.rank}, {escaped(each.file)}, at {place_text(each.column, each.index)}"
             lines.append(f"{label}{each.value} in {place}")
     answer(rows, lines)
-    tell_cautions(warned)
     end_without(skipped)

@@ -13,17 +13,7 @@ import numpy as np
 from mpired import attempts
 from mpired.api.outcome import as_numpy
 from mpired.cli import params, signals
-from mpired.cli.messages import (
-    collect_warnings,
-    end_without,
-    json_line,
-    report,
-    say,
-    show,
-    tell,
-    tell_plan,
-    tell_summary,
-)
+from mpired.cli.messages import end_without, json_line, report, say, show, tell, tell_plan, tell_summary, warned
 from mpired.context import Context
 from mpired.errors import UsageError, escaped
 from mpired.files.names import check_is_data
@@ -187,10 +177,9 @@ def _call(
             output.send(targets[0], done)
         return done
 
-    with collect_warnings() as warned:
-        done = attempts.repeated(plan, work, words, params.context())
+    done = attempts.repeated(plan, work, words, params.context())
     if isinstance(done, Description):
-        tell_plan(done, words, warned, "origin")
+        tell_plan(done, words, "origin")
         return
     used = done.origins if path is None else words if is_element or done.op.origin else ()
     figures, line = summarise_request(name, done, targets, used, warned)
@@ -200,7 +189,7 @@ def _call(
         notes.append(f"{len(done.skipped) - _SHOWN} more origins: already applied, left out")
     if is_element:
         figures["old"] = _old(done)
-    tell_summary(figures, None if is_element else line, warned, notes=notes)
+    tell_summary(figures, None if is_element else line, notes=notes)
     if report().get("verbose") and not report()["as_json"]:
         for target, protocol, nbytes in zip(figures["windows"], done.protocols, done.nbytes, strict=True):
             say(f"{target}: {nbytes} bytes of elements, {protocol or 'not changed'}")
