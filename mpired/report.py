@@ -252,7 +252,7 @@ class Description(NamedTuple):
     op: str
     buffers: Sequence[dict[str, Any]]  # the name, datatype and count of each
     nranks: int  # ranks, or origins
-    nbytes: int  # that are read
+    nbytes: int | None  # that are read; None if only the end of the ranks shows them, and the counts
     written: Sequence[Written]  # files
     # segments, worker processes, elements in a block of each buffer, about how many bytes of memory all processes take,
     # at most how many files each has open, and the work of each; {} if one process does it
@@ -261,9 +261,11 @@ class Description(NamedTuple):
 
     def lines(self, ranks: str = "rank") -> list[str]:
         """Return what there is to say in lines."""
-        what = ", ".join(f"{each['count']} x {each['datatype']}" for each in self.buffers)
+        counts = ["an unknown number of" if each["count"] is None else f"{each['count']} x" for each in self.buffers]
+        what = ", ".join(f"{count} {each['datatype']}" for count, each in zip(counts, self.buffers, strict=True))
         op = f" with {self.op}" if self.op else ""
-        lines = [f"{self.call}{op} of {number(self.nranks, ranks)}: {what}", f"reads {amount(self.nbytes)}"]
+        lines = [f"{self.call}{op} of {number(self.nranks, ranks)}: {what}"]
+        lines.append("reads the ranks to their end" if self.nbytes is None else f"reads {amount(self.nbytes)}")
         if work := self.work:
             blocks = ", ".join(map(str, work["blocks"]))
             workers = number(work["workers"], "worker") + (", spread over ranks" if work["spread"] == "ranks" else "")
@@ -294,6 +296,7 @@ def amount(nbytes: int) -> str:
 def describe_call(call: Call) -> Description:
     """Return what a collective would do."""
     plans, figures = call.plans, summarise(call, ())
+    is_open = plans[0].has_unknown_length
     blocks = zip(plans[0].block_counts, (ranks[0] for ranks in plans[0].buffers), strict=True)
     written = []
     for plan, results in zip(plans, call.results_by_plan, strict=True):
@@ -305,9 +308,12 @@ def describe_call(call: Call) -> Description:
     return Description(
         call=figures.call,
         op=figures.op,
-        buffers=[{"name": each.name, "datatype": str(each.datatype), "count": each.count} for each in call.elements],
+        buffers=[
+            {"name": each.name, "datatype": str(each.datatype), "count": None if is_open else each.count}
+            for each in call.elements
+        ],
         nranks=figures.nranks,
-        nbytes=figures.nbytes,
+        nbytes=None if is_open else figures.nbytes,
         written=written,
         work={
             "segments": sum(len(plan.segments) for plan in plans),
