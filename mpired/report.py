@@ -110,7 +110,7 @@ def summarise_request(
         {"datatype": str(datatype), "dtype": dtype_name(datatype), "count": count}  # the count of each origin
         for datatype, count in zip(done.datatypes, done.entries, strict=True)
     ]
-    nan, rules, bad = _nan((done.op,), done.datatypes), done.op.rules.summary(), left_out(warned)
+    nan, rules, bad = _nan((done.op,), done.datatypes), done.op.rules.summary(), skipped_in(warned)
     figures = {
         "op": str(done.op),
         "buffers": buffers,
@@ -133,7 +133,7 @@ def summarise_request(
     return figures, f"{_plain(str(done.op))} of {number(norigins, 'origin')}{less}, {what} -> {where}"
 
 
-def left_out(warned: Sequence[MpiredWarning]) -> list[dict[str, object]]:
+def skipped_in(warned: Sequence[MpiredWarning]) -> list[dict[str, object]]:
     """Return the ranks, or origins, that were left out because they cannot be used, from the warnings of them."""
     return [each._asdict() for warning in warned if isinstance(warning, SkippedWarning) for each in warning.skipped]
 

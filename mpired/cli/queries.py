@@ -36,7 +36,7 @@ from mpired.queries.figures import Shown
 from mpired.queries.show import BINS, ElementTable
 from mpired.queries.show import show as show_file
 from mpired.ranks import RankWord, rank_list
-from mpired.report import left_out
+from mpired.report import skipped_in
 
 _SHOWN_KEYS = 4
 _DATE = "%Y-%m-%dT%H:%M:%SZ"
@@ -209,7 +209,7 @@ def locate(*, ranks: tuple[str, ...], op: str, **options: Any) -> None:
     --nulls and --missing leave all elements out, that is an error.
     """
     found = extremes.locate(params.expand(ranks)[0], op, options, params.context())
-    skipped = left_out(warned)
+    skipped = skipped_in(warned)
     more = {"skipped": skipped} if skipped else {}
     rows, lines = [], []
     for name, places in found.items():
