@@ -137,7 +137,7 @@ def _as_flag(keyword: re.Match[str]) -> str:
 
 _started = time.monotonic()
 warned: list[MpiredWarning] = []
-"""The warnings of the command that are not told yet."""
+"""The warnings of the command that are not printed yet."""
 
 
 def tell_summary(
