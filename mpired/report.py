@@ -120,7 +120,7 @@ def summarise_request(
         "skipped": done.skipped,
         "call": call,
         "output": names[0] if len(names) == 1 else "in place",
-        "overflow": _overflows(warned),
+        "overflow": [each.details for each in warned if isinstance(each, OverflowWarning)],
         "bad": bad,
         "inputs": list(map(str, origins)),
         "nan": nan,
@@ -136,11 +136,6 @@ def summarise_request(
 def skipped_in(warned: Sequence[MpiredWarning]) -> list[dict[str, object]]:
     """Return the ranks, or origins, that were left out because they cannot be used, from the warnings of them."""
     return [each._asdict() for warning in warned if isinstance(warning, SkippedWarning) for each in warning.skipped]
-
-
-def _overflows(warned: Sequence[MpiredWarning]) -> list[dict[str, object]]:
-    """Return the figures of overflows, from the warnings of them."""
-    return [each.details for each in warned if isinstance(each, OverflowWarning)]
 
 
 def summarise(call: Call, warned: Sequence[MpiredWarning]) -> Summary:
@@ -171,7 +166,7 @@ def summarise(call: Call, warned: Sequence[MpiredWarning]) -> Summary:
         format=", ".join(sorted({result.format for result in call.results})) or files[0].format,
         call=call.request.collective.function,
         noutputs=len(call.results),
-        overflow=_overflows(warned),
+        overflow=[each.details for each in warned if isinstance(each, OverflowWarning)],
         rules=summary(chosen) if any(op.rules != Rules() for op in chosen) else (),
         skipped=[each._asdict() for each in call.request.skipped],
         inputs=[file.source.name for group in call.request.groups for file in group],
