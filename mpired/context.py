@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from mpired import interrupts
 from mpired.errors import UsageError, without_secrets
+from mpired.log import Progress, no_progress
 from mpired.machine import usable_memory
 from mpired.options import Options
-from mpired.progress import Progress, no_progress
 
 LOCK_TIMEOUT = 60.0  # seconds
 

@@ -1,4 +1,4 @@
-"""Messages for the logger `mpired`: notices, and the steps of a call with their times."""
+"""Reports of a call that runs: notices, the steps with their times, and the progress."""
 
 from __future__ import annotations
 
@@ -7,18 +7,27 @@ import functools
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from mpired import interrupts
+from mpired.errors import UsageError
 
 Listener = Callable[[Sequence[str], str], None]
 """Takes the paths that a notice is about, and its text."""
+Progress: TypeAlias = Callable[[Iterable[int], int], Iterable[int]]
+"""Watches the bytes as they are done, out of a total."""
+PERIOD = 0.1
+"""Seconds between two times that a worker tells how far it is: each wakes the process that shows it."""
+_STEP_BYTES = 1_000_000
+_T = TypeVar("_T")
 
 _listeners: list[Listener] = []
 
 
 @contextlib.contextmanager
 def notices_to(listener: Listener) -> Iterator[None]:
-    """Give the notices in the block to a function, not to the logger."""
+    """Give the notices in the block to a function, not to the logger `mpired`."""
     _listeners.append(listener)
     try:
         yield
@@ -97,3 +106,44 @@ def log_steps() -> contextlib.AbstractContextManager[None]:
     if logger is None or not logger.isEnabledFor(20):  # INFO
         return contextlib.nullcontext()
     return collect_steps(functools.partial(logger.info, "%s"))
+
+
+def track(things: Iterable[_T], _total: int = 0) -> Iterator[_T]:
+    """Iterate over things, and show nothing; ctrl-C can end the work between them."""
+    for thing in things:
+        interrupts.rest()
+        yield thing
+
+
+no_progress: Progress = track
+
+
+def shown_by(show: Callable[[range], Iterable[object]]) -> Progress:
+    """Return the progress that a caller in Python shows: of a range with an item for each megabyte, as tqdm takes."""
+    if not callable(show):
+        raise UsageError(
+            "`progress`", f"{show!r} is not a function such as tqdm.tqdm, which takes a range and yields its items"
+        )
+
+    def watch(done: Iterable[int], total: int) -> Generator[int, None, None]:
+        count = max(1, -(-total // _STEP_BYTES))
+        given: object = show(range(count))
+        if not isinstance(given, Iterable):
+            reason = f"returned {type(given).__name__}; it takes a range and yields its items, as tqdm does"
+            raise UsageError("`progress`", reason)
+        shown = iter(given)
+        try:
+            next(shown, None)
+            read = steps = 0
+            for nbytes in track(done):
+                read += nbytes
+                while steps < min(count - 1, read // _STEP_BYTES):
+                    next(shown, None)
+                    steps += 1
+                yield nbytes
+            for _ in zip(range(count - steps), shown, strict=False):  # to its end, so that a bar shows that all is done
+                pass
+        finally:
+            getattr(shown, "close", int)()  # of a generator, when the work fails
+
+    return watch

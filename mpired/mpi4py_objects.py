@@ -10,13 +10,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+from mpired.errors import OpError
+
 _NOT_ALIVE = "MPI is not initialised, or is finalised"
 _CALLED_TWO = "TWO"  # mpi4py's TWOINT is MPI_2INT
 _WORDS = {"order": "ORDER_", "distribs": "DISTRIBUTE_", "dargs": "DISTRIBUTE_DFLT_"}
-
-
-class NotExactError(ValueError):
-    """Raised with the reason why an object of mpi4py has no exact counterpart."""
 
 
 def module() -> Any:
@@ -32,11 +30,11 @@ class DatatypeText(str):
     extent: int
 
     def __new__(cls, datatype: Any) -> Self:
-        """Decode a datatype."""
+        """Decode a datatype, or raise `ValueError` if it has no exact counterpart."""
         if not _is_alive():
-            raise NotExactError(f"is a datatype of mpi4py, and {_NOT_ALIVE}; give its name")
+            raise ValueError(f"is a datatype of mpi4py, and {_NOT_ALIVE}; give its name")
         if not hasattr(datatype, "decode"):
-            raise NotExactError("is a datatype of an mpi4py before version 4; give its name")
+            raise ValueError("is a datatype of an mpi4py before version 4; give its name")
         made = super().__new__(cls, _text(datatype))
         made.size, made.extent = datatype.Get_size(), datatype.Get_extent()[1]
         return made
@@ -58,19 +56,19 @@ def _text(datatype: Any) -> str:
     """Return the text of a datatype: its name, or its constructor with the arguments that it was made with."""
     mpi = module()
     if datatype == mpi.DATATYPE_NULL:
-        raise NotExactError("MPI_DATATYPE_NULL is not a datatype")
+        raise ValueError("MPI_DATATYPE_NULL is not a datatype")
     inner, combiner, arguments = datatype.decode()
     if combiner == "NAMED":  # MPI's name, whatever it was called by MPI_Type_set_name
         names = [name for name in dir(mpi) if is_datatype(found := getattr(mpi, name)) and found == datatype]
         if not names:
-            raise NotExactError(f"{datatype.Get_name() or 'it'} is not a datatype that mpi4py names")
+            raise ValueError(f"{datatype.Get_name() or 'it'} is not a datatype that mpi4py names")
         own = datatype.Get_name().removeprefix("MPI_")
         twos = [f"2{name.removeprefix(_CALLED_TWO)}" for name in names if name.startswith(_CALLED_TWO)]
         return f"MPI_{next((name for name in (own, *twos) if name in (*names, *twos)), names[0])}"
     if combiner.startswith("F90_"):
-        raise NotExactError(f"a type made by MPI_Type_create_{combiner.lower()} has no name; give that of its size")
+        raise ValueError(f"a type made by MPI_Type_create_{combiner.lower()} has no name; give that of its size")
     if combiner == "VALUE_INDEX":
-        raise NotExactError("a type made by MPI_Type_get_value_index has no name; write 'pair(VALUE,INDEX)'")
+        raise ValueError("a type made by MPI_Type_get_value_index has no name; write 'pair(VALUE,INDEX)'")
     types = arguments.pop("datatypes", None)
     words = [_argument(mpi, name, value) for name, value in arguments.items()]
     last = _text(inner) if types is None else f"[{','.join(map(_text, types))}]"
@@ -91,7 +89,7 @@ def op_name(op: object) -> str | None:
     if mpi is None or not isinstance(op, mpi.Op) or not op.is_predefined:
         return None
     if op == mpi.OP_NULL:
-        raise NotExactError("is MPI_OP_NULL, which is not an op")
+        raise OpError("`op`", "is MPI_OP_NULL, which is not an op")
     return next(name for name in dir(mpi) if isinstance(found := getattr(mpi, name), mpi.Op) and found == op)
 
 

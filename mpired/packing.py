@@ -29,9 +29,8 @@ from mpired.formats.convert import as_in, byte_order, in_form
 from mpired.formats.decoding import Decoder
 from mpired.formats.recognise import check_raw_suffix, check_records, unpacked
 from mpired.formats.spread import Records
-from mpired.log import step
+from mpired.log import Progress, step
 from mpired.options import INPUTS, PACKED, RECORDS, Options, PathLike, part
-from mpired.progress import Progress
 from mpired.ranks import check_formats
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input, check_unchanged, open_source

@@ -15,13 +15,10 @@ from typing import Any
 from mpired.context import Context
 from mpired.engines import pool
 from mpired.errors import escaped, number, without_secrets
-from mpired.log import step
-from mpired.progress import track
+from mpired.log import step, track
 from mpired.sources.source import OpenStore, Source
 from mpired.sources.stream import StreamSource
 
-SUFFIX = ".json"
-"""The suffix of the file beside a result that has no place for its record."""
 _BLOCK_BYTES = 1 << 20
 # With less to read workers cost more than they give.
 _SMALL_BYTES = 16 << 20
@@ -30,7 +27,7 @@ _SMALL_BYTES = 16 << 20
 class Note:
     """The record of a call, made when the first result that has it is written: streams are read by then."""
 
-    suffix = SUFFIX
+    suffix = ".json"  # of the file beside a result that has no place for it
 
     def __init__(self, context: Context) -> None:
         self._how = context.record
@@ -96,7 +93,7 @@ def found(path: str, within: str | None) -> dict[str, Any] | None:
     where, text, is_older = path, within, False
     try:
         if text is None:
-            where = path + SUFFIX
+            where = path + Note.suffix
             with open(where, encoding="utf-8") as file:
                 text = file.read()
             is_older = os.stat(where).st_mtime_ns < os.stat(path).st_mtime_ns

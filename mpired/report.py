@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpired import codecs
-from mpired.datatypes import DATATYPES, TIMES, Datatype, Group, beside
+from mpired.datatypes import Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
-from mpired.errors import MpiredWarning, OverflowWarning, number
-from mpired.formats import Array, FlatLayout
+from mpired.errors import MpiredWarning, OverflowWarning, SkippedWarning, number
+from mpired.formats import FlatLayout
 from mpired.formats.array import REGISTERED, stored_array
-from mpired.formats.rank import dtype_text
-from mpired.ops import OPS, Op, Use, summary
+from mpired.ops import OPS, Op, summary
 from mpired.ops.op import Rules
-from mpired.values import listed
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
     from mpired.collectives.call import Call
-    from mpired.formats import RankFile
-    from mpired.formats.rank import SkippedArray
     from mpired.packing import Packing, Transfer
     from mpired.windows.call import Done
     from mpired.windows.transaction import Work as WindowsWork
@@ -31,7 +26,6 @@ if TYPE_CHECKING:  # a report of one command need not wait for the modules of al
 _SHOWN_NAMES = 3
 _LONGEST_TYPE = 60
 _SHOWN = 8  # results of a dry run, of perhaps thousands
-_SHOWN_ENTRIES = 8  # of a type map
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -109,15 +103,15 @@ def _plain(op: str) -> str:
 
 
 def summarise_request(
-    call: str, windows: Sequence[str], origins: Sequence[object], done: Done, output: str | None
+    call: str, done: Done, windows: Sequence[str], origins: Sequence[object], warned: Sequence[MpiredWarning]
 ) -> tuple[dict[str, Any], str]:
-    """Return the figures of a request by a function of MPI, and its line; `output` has the old elements, if any."""
+    """Return the figures of a request by a function of MPI that has warned of this, and its line."""
     names, norigins = tuple(map(str, windows)), len(origins) - len(done.skipped)
     buffers = [
         {"datatype": str(datatype), "dtype": dtype_name(datatype), "count": count}  # the count of each origin
         for datatype, count in zip(done.datatypes, done.entries, strict=True)
     ]
-    nan, rules, left_out = _nan((done.op,), done.datatypes), done.op.rules.summary(), done.bad
+    nan, rules, bad = _nan((done.op,), done.datatypes), done.op.rules.summary(), skipped_in(warned)
     figures = {
         "op": str(done.op),
         "buffers": buffers,
@@ -126,18 +120,23 @@ def summarise_request(
         "protocols": done.protocols,
         "skipped": done.skipped,
         "call": call,
-        "output": output or (names[0] if len(names) == 1 else "in place"),
-        "overflow": [each.details for each in done.cautions if isinstance(each, OverflowWarning)],
-        "bad": [each._asdict() for each in left_out],
+        "output": names[0] if len(names) == 1 else "in place",
+        "overflow": [each.details for each in warned if isinstance(each, OverflowWarning)],
+        "bad": bad,
         "inputs": list(map(str, origins)),
         "nan": nan,
         "rules": rules,
     }
     changed = zip(names, done.protocols, strict=True)
     where = ", ".join(f"{name} ({protocol})" for name, protocol in changed if protocol) or "nothing to change"
-    bad = f" ({len(left_out)} left out)" if left_out else ""
+    less = f" ({len(bad)} left out)" if bad else ""
     what = _elements(buffers, nan, rules)
-    return figures, f"{_plain(str(done.op))} of {number(norigins, 'origin')}{bad}, {what} -> {where}"
+    return figures, f"{_plain(str(done.op))} of {number(norigins, 'origin')}{less}, {what} -> {where}"
+
+
+def skipped_in(warned: Sequence[MpiredWarning]) -> list[dict[str, object]]:
+    """Return the ranks, or origins, that were left out because they cannot be used, from the warnings of them."""
+    return [each._asdict() for warning in warned if isinstance(warning, SkippedWarning) for each in warning.skipped]
 
 
 def summarise(call: Call, warned: Sequence[MpiredWarning]) -> Summary:
@@ -234,101 +233,6 @@ def summarise_packing(plan: Transfer) -> PackSummary:
     )
 
 
-def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict[str, Any]:
-    """Return what a datatype is, for printing and for JSON; of a long type map the first entries and the last."""
-    # `byte_order` is what its text says: "little", "big", "native" or nothing.
-    from mpired.datatypes.typemap import picture  # noqa: PLC0415
-
-    typemap, drawn, name = datatype.typemap, picture.draw(datatype.typemap), datatype.numpy_name
-    # NAMED, VALUE_INDEX of an unnamed pair, or the constructor (MPI_Type_get_envelope).
-    constructor = "VALUE_INDEX" if datatype.parts else datatype.name.partition("(")[0].upper()
-    combiner = "NAMED" if datatype.is_named else constructor
-    entries: Sequence[int] = range(typemap.entries)
-    if len(entries) > _SHOWN_ENTRIES:
-        entries = [*entries[: _SHOWN_ENTRIES - 1], entries[-1]]
-    return {
-        "name": str(datatype),
-        "numpy_name": name or None,
-        "same_form": [f"{row}" for row in DATATYPES if name and row.numpy_name == name and row is not datatype],
-        "combiner": f"MPI_COMBINER_{combiner}",
-        **{name: getattr(typemap, name) for name in ("size", "lb", "ub", "extent", "true_lb", "true_extent")},
-        "alignment": typemap.align,
-        "entries": typemap.entries,
-        "type_map": [[entry.name, entry.disp] for entry in map(typemap.entry, entries)],
-        "numpy": None if datatype.dtype is None else dtype_text(datatype.dtype, byte_order),
-        "numpy_is_packed": datatype.is_spread,
-        "no_numpy": datatype.memory.obstacle if datatype.dtype is None else None,
-        "external32": typemap.external,
-        "picture": None if drawn is None else drawn._asdict(),
-    }
-
-
-_LEFT_OUT = "`mpired reduce --nulls ignore` leaves nulls out"
-
-
-def _label_and_use(buffer: Array) -> tuple[str, str | None]:
-    """Return what elements are, in words, and what takes them; None if all that takes numbers or pairs does."""
-    form, datatype, takers = buffer.form, buffer.datatype, None
-    label, group = datatype.label, datatype.group
-    if group in TIMES:
-        label = label if buffer.columns else beside(f"{datatype}", dtype_name(datatype))
-        takers = f"{_takers(group)} take it"
-    elif group is Group.DERIVED:
-        takers = "user-defined ops take it"
-        if form is not None:  # a structure of a file, by its fields
-            fields = ", ".join(f"{name} ({form[name]})" for name in form.names or ())
-            label = f"structures of {fields}"
-    if buffer.nulls:
-        return label, _LEFT_OUT if group is not Group.DERIVED else "no op takes nulls, fill or filter them first"
-    return label, takers
-
-
-def _use_of_other(other: SkippedArray, file: RankFile) -> str:
-    """Return the ways to use an array that is not a buffer."""
-    if [each.name for each in file.others].count(other.name) > 1:
-        return "other columns have this name, too"
-    name = shlex.quote(listed([other.name]))
-    kept = f", `mpired reduce --keep {name}` carries it" if file.names and other.keeps else ""
-    if other.group is None:
-        return f"{other.way_out}, no op takes it as it is{kept}" if other.way_out else f"no op takes it{kept}"
-    if other.nulls:
-        return f"{_LEFT_OUT}{kept}"
-    return f"{_takers(other.group)} take it if `columns` names it"
-
-
-def _takers(group: Group) -> str:
-    """Return the names of the ops of reductions that take a group of datatypes."""
-    return ", ".join(op.name.lower() for op in OPS if group in op.groups and Use.REDUCE in op.uses)
-
-
-def describe_file(file: RankFile) -> dict[str, Any]:
-    """Return what a file holds, for printing and for JSON."""
-    others = [(other, _use_of_other(other, file)) for other in file.others]
-    others += [(other, "carried into results as it is") for other in (file.kept.others if file.kept else ())]
-    return {
-        "file": file.source.name,
-        "format": file.format,
-        "nbytes": sum(source.nbytes for source in file.sources),
-        "buffers": [_described(buffer, *_label_and_use(buffer)) for buffer in file.buffers],
-        "other_columns": [_described(other, other.label or other.type, use) for other, use in others],
-        "obstacle": file.obstacle or None,
-    }
-
-
-def _described(each: Array | SkippedArray, label: str, use: str | None) -> dict[str, Any]:
-    """Return the description of an array, in the order of the JSON."""
-    if isinstance(each, Array):
-        datatype = {"datatype": str(each.datatype), "dtype": dtype_name(each.datatype)}
-        order = None if each.shape is None else "Fortran" if each.fortran_order else "C"
-        byte_order = {"<": "little", ">": "big", "=": None}[each.byte_order]
-        stored = {"order": order, "datarep": each.datarep, "byte_order": byte_order}
-    else:
-        datatype, stored = {"type": each.type}, {}
-    meta = {"nulls": each.nulls, "unit": each.unit or None, "storage": each.storage or None}
-    count, shape = each.count, None if each.shape is None else list(each.shape)
-    return {"name": each.name, **datatype, "count": count, "shape": shape, **stored, **meta, "label": label, "use": use}
-
-
 class Written(NamedTuple):
     """A file that would be written."""
 
@@ -345,7 +249,7 @@ class Description(NamedTuple):
     op: str
     buffers: Sequence[dict[str, Any]]  # the name, datatype and count of each
     nranks: int  # ranks, or origins
-    nbytes: int  # that are read
+    nbytes: int | None  # that are read; None if only the end of the ranks shows them, and the counts
     written: Sequence[Written]  # files
     # segments, worker processes, elements in a block of each buffer, about how many bytes of memory all processes take,
     # at most how many files each has open, and the work of each; {} if one process does it
@@ -354,9 +258,11 @@ class Description(NamedTuple):
 
     def lines(self, ranks: str = "rank") -> list[str]:
         """Return what there is to say in lines."""
-        what = ", ".join(f"{each['count']} x {each['datatype']}" for each in self.buffers)
+        counts = ["an unknown number of" if each["count"] is None else f"{each['count']} x" for each in self.buffers]
+        what = ", ".join(f"{count} {each['datatype']}" for count, each in zip(counts, self.buffers, strict=True))
         op = f" with {self.op}" if self.op else ""
-        lines = [f"{self.call}{op} of {number(self.nranks, ranks)}: {what}", f"reads {amount(self.nbytes)}"]
+        lines = [f"{self.call}{op} of {number(self.nranks, ranks)}: {what}"]
+        lines.append("reads the ranks to their end" if self.nbytes is None else f"reads {amount(self.nbytes)}")
         if work := self.work:
             blocks = ", ".join(map(str, work["blocks"]))
             workers = number(work["workers"], "worker") + (", spread over ranks" if work["spread"] == "ranks" else "")
@@ -386,9 +292,8 @@ def amount(nbytes: int) -> str:
 
 def describe_call(call: Call) -> Description:
     """Return what a collective would do."""
-    from mpired.provenance import SUFFIX  # noqa: PLC0415 - for a dry run only
-
-    plans = call.plans
+    plans, figures = call.plans, summarise(call, ())
+    is_open = plans[0].has_unknown_length
     blocks = zip(plans[0].block_counts, (ranks[0] for ranks in plans[0].buffers), strict=True)
     written = []
     for plan, results in zip(plans, call.results, strict=True):
@@ -396,21 +301,24 @@ def describe_call(call: Call) -> Description:
             nbytes, exact = (None, False) if plan.has_unknown_length else each.nbytes(plan)
             exact = exact and codecs.by_suffix(each.path) is None
             written.append(Written(each.path, each.format, nbytes, exact=exact))
-    written += [Written(path, SUFFIX[1:], None, exact=False) for path in call.beside]
+    written += [Written(path, path.rpartition(".")[2], None, exact=False) for path in call.beside]
     return Description(
-        call=call.request.collective.function,
-        op=",".join(map(str, plans[0].ops)),
-        buffers=[{"name": each.name, "datatype": str(each.datatype), "count": each.count} for each in call.elements],
-        nranks=sum(map(len, call.request.combined)),
-        nbytes=sum(plan.nbytes for plan in plans),
+        call=figures.call,
+        op=figures.op,
+        buffers=[
+            {"name": each.name, "datatype": str(each.datatype), "count": None if is_open else each.count}
+            for each in call.elements
+        ],
+        nranks=figures.nranks,
+        nbytes=None if is_open else figures.nbytes,
         written=written,
         work={
             "segments": sum(len(plan.segments) for plan in plans),
-            "workers": max(plan.jobs for plan in plans),
+            "workers": figures.workers,
             "blocks": tuple(min(block, buffer.count) for block, buffer in blocks),
             "memory": max(plan.memory for plan in plans),
             "open_files": max(plan.open_files for plan in plans),
-            "spread": "ranks" if plans[0].lines else "elements",
+            "spread": figures.spread,
         },
     )
 

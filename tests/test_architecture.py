@@ -23,7 +23,7 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"
 
 # A room may import what stands before it.
 ORDER = (
-    "errors", "interrupts", "installed", "mpi4py_objects", "values", "options", "progress", "log", "machine", "context",
+    "errors", "interrupts", "installed", "mpi4py_objects", "values", "options", "log", "machine", "context",
     "cautions", "datatypes", "ops", "codecs", "files", "sources", "engines", "formats", "ranks", "provenance",
     "attempts", "collectives", "windows", "packing", "queries", "report", "api", "cli",
 )  # fmt: skip
@@ -178,7 +178,7 @@ def test_packages_are_imported_by_few():
     modules = ("queries/drawing.py", "engines/mpi.py", "engines/dask.py")
     assert [imports_of(package) for package in packages] == [{module} for module in modules]
     # What would write in its own way.
-    assert imports_of("shutil") | imports_of("tempfile") == {"cli/show.py"}  # for the width of the terminal
+    assert imports_of("shutil") | imports_of("tempfile") == {"cli/pages.py"}  # for the width of the terminal
     assert {room_of(module) for module in imports_of("mmap")} == {"files"}
 
 
@@ -191,7 +191,7 @@ def test_only_files_writes_to_the_file_system():
 
 
 # A word of another table that is the name of a format too: of a datatype's text.
-OTHER_WORDS = {("cli/types.py", "text")}
+OTHER_WORDS = {("cli/reference.py", "text")}
 
 
 def names_of_formats(module):
@@ -260,13 +260,13 @@ def test_the_api_does_not_import_click(npy_ranks):
 LATE = {
     "mpired.collectives.indices": 0.6,
     "mpired.datatypes.derived": 4, "mpired.datatypes.external32": 0.2, "mpired.datatypes.text.definitions": 6,
-    "mpired.datatypes.text.parse": 5, "mpired.datatypes.typemap.memory": 4, "mpired.datatypes.typemap.picture": 3,
+    "mpired.datatypes.text.parse": 5, "mpired.datatypes.typemap.memory": 4,
     "mpired.datatypes.typemap.typemap": 3, "mpired.engines.mpi": 3, "mpired.engines.probe": 2,
     "mpired.engines.userops": 14, "mpired.files.recovery": 0.9, "mpired.files.stores": 12,
     "mpired.formats.spread": 5, "mpired.ops.clibrary": 10, "mpired.ops.contract": 6,
     "mpired.ops.user": 13, "mpired.provenance": 5, "mpired.queries.drawing": 351,
     "mpired.sources.ahead": 5, "mpired.sources.compressed": 2, "mpired.sources.prefix": 9, "mpired.sources.remote": 8,
-    "click.shell_completion": 0.7, "concurrent.futures": 3, "csv": 0.7, "fractions": 2, "hashlib": 3, "json": 2,
+    "concurrent.futures": 3, "csv": 0.7, "fractions": 2, "hashlib": 3, "json": 2,
     "logging": 2, "subprocess": 2, "sysconfig": 0.5, "traceback": 0.6, "urllib.parse": 3,
 }  # fmt: skip
 # Of extras.

@@ -40,6 +40,8 @@ CASES = {
                              lambda: mpired.unpack("rank1.npy", type="double", into="linked.bin")),
     "hard link of a window": (errors.HardLinkWarning, "accumulate --op max --commit rename linked.npy rank1.npy",
                               lambda: mpired.Window("linked.npy", commit="rename").accumulate("rank1.npy", "max")),
+    "hard link of a picture": (errors.HardLinkWarning, "show -f rank1.npy --png linked.png",
+                               lambda: mpired.show("rank1.npy", png="linked.png", overwrite=True)),
     "same file": (errors.SameFileWarning, "accumulate --op max rank1.npy rank1.npy",
                   lambda: mpired.Window("rank1.npy").accumulate(Path("rank1.npy"), mpired.MAX)),
     "same file twice": (errors.SameFileWarning, "accumulate --op max rank1.npy rank2.npy rank2.npy",
@@ -65,9 +67,10 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
         np.save(tmp_path / f"rank{number}.npy", np.full(4, number / 10))
     np.save(tmp_path / "linked.npy", np.zeros(4))
     os.link(tmp_path / "linked.npy", tmp_path / "other.npy")
-    for name in ("records.bin", "linked.bin"):
+    for name in ("records.bin", "linked.bin", "linked.png"):
         (tmp_path / name).write_bytes(bytes(32))
     os.link(tmp_path / "linked.bin", tmp_path / "other.bin")
+    os.link(tmp_path / "linked.png", tmp_path / "other.png")
     np.save(tmp_path / "one.npy", np.zeros(1))
     np.save(tmp_path / "large.npy", np.full(4, 1e300))
     for name in ("keyed.npy", "keyed2.npy"):  # to which rank 1 was applied as an array
@@ -97,7 +100,7 @@ def test_a_warning_has_the_words_of_the_command(name, folder):
     assert (warning.category, warning.filename) == (category, __file__)
     for path in folder.glob("out*"):
         path.unlink()
-    for suffix in (".npy", ".bin"):
+    for suffix in (".npy", ".bin", ".png"):
         Path(f"linked{suffix}").unlink()
         os.link(f"other{suffix}", f"linked{suffix}")
     text = f"mpired: {warning.message.label}{warning.message}"

@@ -14,9 +14,8 @@ from mpired import interrupts
 from mpired.context import Context
 from mpired.errors import MpiredError
 from mpired.files.urls import signed
-from mpired.log import log_steps
+from mpired.log import log_steps, no_progress, shown_by
 from mpired.options import Group, Option, checked, keyword, rows
-from mpired.progress import no_progress, shown_by
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _RAISES = """\

@@ -15,35 +15,24 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem, shell_complete, split_arg_string
 
 from mpired import __version__
+from mpired.cautions import collect_warnings
 from mpired.cli import signals
-from mpired.cli.messages import Failure, from_environment, in_flags, say, tell, tell_failure, wanted
-from mpired.errors import (
-    LONGEST_REASON,
-    MpiredError,
-    UnconfirmedError,
-    UsageError,
-    WorkerError,
-    not_loaded,
-    shortened,
-    without_secrets,
-)
+from mpired.cli.messages import KILLED, Failure, from_environment, say, tell, tell_failure, tell_warnings, warned
+from mpired.errors import LONGEST_REASON, MpiredError, UnconfirmedError, UsageError, shortened, without_secrets
 from mpired.files import calls
 from mpired.files.urls import signed
 from mpired.log import notices_to
 
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
-_COLLECTIVES, _RECORDS = "Combine files", "Files of records"
-_WINDOWS = "Update a file in place"
-# Imported when called, so that --help does not wait for NumPy.
+# The groups of the help, with their commands; those of a group are in one module. It is imported when one of them is
+# called, so that --help does not wait for NumPy.
 _GROUPS = {
-    _COLLECTIVES: {
+    "Combine files": {
         "reduce": "Combine files into one, element by element (MPI_Reduce).",
         "allreduce": "Combine files, and write the result once per file (MPI_Allreduce).",
         "scan": "Write running results, one file per rank (MPI_Scan).",
@@ -52,7 +41,7 @@ _GROUPS = {
         "reduce-scatter-block": "Combine files, and split the result into equal blocks (MPI_Reduce_scatter_block).",
         "reduce-local": "Combine one file into another, in place (MPI_Reduce_local).",
     },
-    _WINDOWS: {
+    "Update a file in place": {
         "accumulate": "Combine files into a target, in place (MPI_Accumulate).",
         "get-accumulate": "Update a target and return its previous elements (MPI_Get_accumulate).",
         "fetch-and-op": "Update one element and print its previous value (MPI_Fetch_and_op).",
@@ -65,7 +54,7 @@ _GROUPS = {
         "diff": "Compare two files, and show where they differ.",
         "locate": "Find the maximum or minimum of all files, and its place (MPI_MAXLOC, MPI_MINLOC).",
     },
-    _RECORDS: {
+    "Files of records": {
         "pack": "Extract elements from a file of records (MPI_Pack).",
         "unpack": "Insert elements into a file of records (MPI_Unpack).",
     },
@@ -78,17 +67,11 @@ _GROUPS = {
         "completion": "Print the shell completion script.",
     },
 }
-_COMMANDS = [name for group in _GROUPS.values() for name in group]
-_MODULES = {
-    **dict.fromkeys(_GROUPS[_COLLECTIVES], "collectives"),
-    **dict.fromkeys(_GROUPS[_WINDOWS], "windows"),
-    **dict.fromkeys(_GROUPS[_RECORDS], "packing"),
-    **dict.fromkeys(["completion", "examples"], "help"),
-}  # of the commands that have none of their own
+_MODULES = ("collectives", "windows", "queries", "packing", "reference")
+_COMMANDS = {name: module for module, group in zip(_MODULES, _GROUPS.values(), strict=True) for name in group}
 # Bytes of address space that NumPy needs to be loaded: with less its BLAS ends the process, or crashes.
 _NUMPY = 88 << 20
 _READER_GONE = 141
-_KILLED = 128  # and the number of the signal, as shells count
 _CLOSE = 0.75  # one letter of four
 COMPLETION = "_MPIRED_COMPLETE"
 """The variable by which a shell asks for completions."""
@@ -98,7 +81,7 @@ class _Commands(click.Group):
     """The commands, each in a module that is imported when it is asked for."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        return _COMMANDS
+        return [*_COMMANDS]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -115,14 +98,11 @@ class _Commands(click.Group):
         # Here, because deep in other imports Python maps and unmaps a piece of its stack for each call.
         import numpy  # noqa: F401, ICN001, PLC0415
 
-        word = name.replace("-", "_")
-        command: Any = getattr(import_module(f"mpired.cli.{_MODULES.get(name, word)}"), word)
+        command: Any = getattr(import_module(f"mpired.cli.{_COMMANDS[name]}"), name.replace("-", "_"))
         signals.install()
         return command if isinstance(command, click.Command) else command()
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        from click.shell_completion import CompletionItem  # noqa: PLC0415 - for shells only
-
         rows = (row for group in _GROUPS.values() for row in group.items())
         names = [CompletionItem(name, help=summary) for name, summary in rows if name.startswith(incomplete)]
         return names or click.Command.shell_complete(self, ctx, incomplete)
@@ -188,27 +168,24 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
     words = sys.argv[1:] if arguments is None else arguments
     try:
         words = [*map(signed, words)]
-        with notices_to(lambda paths, text: say(f"{paths[0]}: {text}")):
+        warned.clear()
+        with notices_to(lambda paths, text: say(f"{paths[0]}: {text}")), collect_warnings(also=warned.append):
             status = _run(words)
+        tell_warnings(warned)  # of a command without a summary
         click.echo(nl=False)  # flushes
     except signals.Interrupted as interrupted:
-        # The other signals are sent by programs, or when there is no terminal: in JSON only.
-        (number,), want, reason = interrupted.args, wanted(cli, words), f"interrupted; {signals.state.left}"
-        failure = Failure(type(interrupted).__name__, MpiredError.mpi_class, _KILLED + number, "", reason)
-        tell_failure(failure, (), want, in_words=number == signal.SIGINT and not want.quiet)
+        (number,), reason = interrupted.args, f"interrupted; {signals.state.left}"
+        status = KILLED + number
+        tell_failure(Failure(type(interrupted).__name__, MpiredError.mpi_class, status, "", reason), cli, words)
         signal.signal(number, signal.SIG_DFL)  # so that a shell sees the true cause
-        os.kill(os.getpid(), number)
-        status = _KILLED + number  # reached only where the signal is blocked
+        os.kill(os.getpid(), number)  # the end, unless the signal is blocked
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is quiet
         status = _READER_GONE
-    except (MpiredError, OSError) as error:
+    except (MpiredError, OSError, MemoryError, ImportError) as error:
         if isinstance(error, OSError) and error.filename is None:
             error.filename = "standard output"  # every other file was given its name where it was opened
         status = _failed(Failure.of(error), words)
-    except (MemoryError, ImportError) as error:
-        reason, status = not_loaded(error)
-        status = _failed(Failure(type(error).__name__, WorkerError.mpi_class, status, "", in_flags(reason)), words)
     tell(None)  # of a command without a summary
     for err in (False, True):
         with contextlib.suppress(OSError):  # reported above, or it cannot be written
@@ -221,7 +198,7 @@ def _failed(failure: Failure, words: Sequence[str], *more: str) -> int:
     if signals.state.is_committed and failure.exit_status != UnconfirmedError.exit_status:
         reason = f"{failure.reason}; that was after the result was in place, do not repeat"
         failure = failure._replace(reason=reason, exit_status=UnconfirmedError.exit_status)
-    tell_failure(failure, [*more, from_environment()], wanted(cli, words))
+    tell_failure(failure, cli, words, [*more, from_environment()])
     return failure.exit_status
 
 
@@ -230,8 +207,6 @@ def _run(words: Sequence[str]) -> int:
     try:
         # A shell asks without any words; words are a command, whatever the environment contains.
         if not words and (instruction := os.environ.get(COMPLETION)):
-            from click.shell_completion import shell_complete, split_arg_string  # noqa: PLC0415 - for shells only
-
             line = split_arg_string(os.environ.get("COMP_WORDS", ""))
             return shell_complete(cli, {"obj": tuple(line)}, "mpired", COMPLETION, instruction)
         with cli.make_context("mpired", list(words), obj=tuple(words)) as context:

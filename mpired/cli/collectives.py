@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -11,130 +11,109 @@ import click
 
 from mpired import attempts, cautions
 from mpired.cli import params
-from mpired.cli.messages import collect_warnings, end_without, report, tell_cautions, tell_plan, tell_summary
+from mpired.cli.messages import end_without, tell_plan, tell_summary, warned
 from mpired.collectives.call import plan_call
 from mpired.collectives.table import COLLECTIVES, DEFAULTS
 from mpired.engines import connected
-from mpired.errors import InputWarning, MaskedWarning, OrderWarning, OverflowWarning
+from mpired.errors import InputWarning, MaskedWarning, OrderWarning, OverflowWarning, SameFileWarning
 from mpired.files.places import is_terminal
 from mpired.options import LOCAL, REPORT
 from mpired.ranks import RankWord, ordered, rank_list
 from mpired.report import describe_call, summarise
 
-_AFTER = (OverflowWarning, InputWarning, MaskedWarning, OrderWarning)  # the summary
+_AFTER = (OverflowWarning, InputWarning, MaskedWarning, OrderWarning, SameFileWarning)  # the summary
 
 
-def _command(function: Callable[[], None]) -> Callable[[], click.Command]:
-    """Make the command of a collective, with the name and the help of a function."""
-    name = function.__name__.replace("_", "-")
+def _command(name: str, description: str) -> Callable[[], click.Command]:
+    """Make the command of a collective, with its help."""
     row = COLLECTIVES[name]
 
-    @params.command(
-        *("op", "output" if row.to_root else "output@ranks", *row.options, "rank_numbers", *REPORT), ranks="RANK..."
-    )
-    @functools.wraps(function)
     def run(*, ranks: tuple[str, ...], op: str, output: str | None, **options: object) -> None:
         elsewhere = options["in_place"] or (options.get("split") is not None and not params.is_written("output"))
         place = None if row.to_root and elsewhere and output == "-" else output
-        _combine(name, ranks, op, place, options, terminal=row.to_root and is_terminal(place or ""))
+        _combine(name, ranks, op, place, options)
 
-    return run
-
-
-@_command
-def reduce() -> None:
-    """Combine files into one, element by element, as MPI_Reduce does.
-
-    \b
-    Examples:
-      mpired reduce --op mean,std,max sample_data/tas_?.nc -o stats.nc
-      mpired reduce --op maxloc --index rank sample_data/tas_?.nc \\
-          --split warmest.nc,member.nc
-      mpired reduce --op sum sample_data/counts_?.npy -o total.npy
-      mpired reduce --op maxloc --type double_int sample_data/maxloc_?.bin
-      mpired reduce --op sum --type '>i4' --offset 16 \\
-          sample_data/dump_?.bin | od -An -t d4 --endian=big
-
-    Each RANK is a file with one rank's buffer: .npy, .parquet, .arrow, .arrows, .npz, .nc, .h5, .zarr,
-    .safetensors, or raw binary with --type. `-` is standard input. The ranks are combined in their order,
-    ((r0 op r1) op r2) ..., with the same bits for any number of workers. The result appears whole and on the
-    disk, or not at all. Of several ops it has an array each, such as tas_mean; {op} in its name makes a file each.
-    """
+    run.__name__, run.__doc__ = name, description
+    place = "output" if row.to_root else "output@ranks"
+    return params.command("op", place, *row.options, "rank_numbers", *REPORT, ranks="RANK...")(run)
 
 
-@_command
-def allreduce() -> None:
-    """Combine the same element of every RANK, and give every rank the result, as MPI_Allreduce does.
+_HELP = {
+    "reduce": """Combine files into one, element by element, as MPI_Reduce does.
 
-    \b
-    Examples:
-      mpired allreduce --op max sample_data/counts_?.npy -o 'max_{rank}.npy'
-      mpired allreduce --op sum sample_data/waves_?.npy \\
-          -o 'sum_of_{stem}.npy' --link
+\b
+Examples:
+  mpired reduce --op mean,std,max sample_data/tas_?.nc -o stats.nc
+  mpired reduce --op maxloc --index rank sample_data/tas_?.nc \\
+      --split warmest.nc,member.nc
+  mpired reduce --op sum sample_data/counts_?.npy -o total.npy
+  mpired reduce --op maxloc --type double_int sample_data/maxloc_?.bin
+  mpired reduce --op sum --type '>i4' --offset 16 \\
+      sample_data/dump_?.bin | od -An -t d4 --endian=big
 
-    Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
-    --in-place replaces the ranks. They have the bits of `mpired reduce`, and the form of rank 0's file, or with
-    --in-place of the file that they replace. All appear together, whole and durable, or none does.
-    """
+Each RANK is a file with one rank's buffer: .npy, .parquet, .arrow, .arrows, .npz, .nc, .h5, .zarr,
+.safetensors, or raw binary with --type. `-` is standard input. The ranks are combined in their order,
+((r0 op r1) op r2) ..., with the same bits for any number of workers. The result appears whole and on the
+disk, or not at all. With several ops it has an array for each, such as tas_mean; with {op} in its name there is
+a file for each.
+""",
+    "allreduce": """Combine the same element of every RANK, and give every rank the result, as MPI_Allreduce does.
 
+\b
+Examples:
+  mpired allreduce --op max sample_data/counts_?.npy -o 'max_{rank}.npy'
+  mpired allreduce --op sum sample_data/waves_?.npy \\
+      -o 'sum_of_{stem}.npy' --link
 
-@_command
-def scan() -> None:
-    """Write running results, one file per rank, as MPI_Scan does: the file of rank i combines ranks 0 to i.
+Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
+--in-place replaces the ranks. They have the bits of `mpired reduce`, and the form of rank 0's file, or with
+--in-place of the file that they replace. All appear together, whole and durable, or none does.
+""",
+    "scan": """Write running results, one file per rank, as MPI_Scan does: the file of rank i combines ranks 0 to i.
 
-    \b
-    Examples:
-      mpired scan --op sum sample_data/counts_?.npy -o 'sums_{rank}.npy'
-      mpired scan --op maxloc sample_data/maxloc_?.parquet \\
-          -o 'leader_{rank:03d}.parquet'
+\b
+Examples:
+  mpired scan --op sum sample_data/counts_?.npy -o 'sums_{rank}.npy'
+  mpired scan --op maxloc sample_data/maxloc_?.parquet \\
+      -o 'leader_{rank:03d}.parquet'
 
-    Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
-    --in-place replaces the ranks. Each is modelled on its own rank's file. The last one has the bits of
-    `mpired reduce`. All appear together, whole and durable, or none does.
-    """
+Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
+--in-place replaces the ranks. Each is modelled on its own rank's file. The last one has the bits of
+`mpired reduce`. All appear together, whole and durable, or none does.
+""",
+    "exscan": """Write running results of the ranks before each, as MPI_Exscan does.
 
+\b
+Examples:
+  mpired exscan --op sum sample_data/counts_?.npy -o 'offsets_{rank}.npy'
+  mpired exscan --op sum --exscan-first identity \\
+      sample_data/counts_?.npy -o 'from_zero_{rank}.npy'
 
-@_command
-def exscan() -> None:
-    """Write running results of the ranks before each, as MPI_Exscan does.
+Like `mpired scan`, without the rank's own elements. No rank comes before rank 0, and MPI leaves its result
+undefined: rank 0 gets no file, and with --in-place its file stays as it is.
+""",
+    "reduce-scatter": """Combine the ranks, and give each a block of the result, as MPI_Reduce_scatter does.
 
-    \b
-    Examples:
-      mpired exscan --op sum sample_data/counts_?.npy -o 'offsets_{rank}.npy'
-      mpired exscan --op sum --exscan-first identity \\
-          sample_data/counts_?.npy -o 'from_zero_{rank}.npy'
+\b
+Examples:
+  mpired reduce-scatter --op sum --counts 3,0,4,5 \\
+      sample_data/counts_?.npy -o 'part_{rank}.npy'
 
-    Like `mpired scan`, without the rank's own elements. No rank comes before rank 0, and MPI leaves its result
-    undefined: rank 0 gets no file, and with --in-place its file stays as it is.
-    """
+The blocks follow each other: rank 0 gets the first --counts elements, and so on; 0 gives a file without
+elements. Each result is modelled on its own rank's file, with one dimension. Put together they have
+the bits of `mpired reduce`. All appear together, whole and durable, or none does.
+""",
+    "reduce-scatter-block": """Combine the ranks, and give each an equal block, as MPI_Reduce_scatter_block does.
 
+\b
+Examples:
+  mpired reduce-scatter-block --op sum sample_data/counts_?.npy \\
+      -o 'block_{rank}.npy'
 
-@_command
-def reduce_scatter() -> None:
-    """Combine the ranks, and give each a block of the result, as MPI_Reduce_scatter does.
-
-    \b
-    Examples:
-      mpired reduce-scatter --op sum --counts 3,0,4,5 \\
-          sample_data/counts_?.npy -o 'part_{rank}.npy'
-
-    The blocks follow each other: rank 0 gets the first --counts elements, and so on; 0 gives a file without
-    elements. Each result is modelled on its own rank's file, with one dimension. Put together they have
-    the bits of `mpired reduce`. All appear together, whole and durable, or none does.
-    """
-
-
-@_command
-def reduce_scatter_block() -> None:
-    """Combine the ranks, and give each an equal block, as MPI_Reduce_scatter_block does.
-
-    \b
-    Examples:
-      mpired reduce-scatter-block --op sum sample_data/counts_?.npy \\
-          -o 'block_{rank}.npy'
-
-    As `mpired reduce-scatter`; the number of elements must be a multiple of the number of ranks.
-    """
+As `mpired reduce-scatter`; the number of elements must be a multiple of the number of ranks.
+""",
+}
+reduce, allreduce, scan, exscan, reduce_scatter, reduce_scatter_block = itertools.starmap(_command, _HELP.items())
 
 
 @params.command("op", *LOCAL, *REPORT, invec="INVEC", inoutvec="INOUTVEC")
@@ -149,16 +128,15 @@ def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Any) -> None:
     One application of the op, INVEC the lower rank. The file appears with the result, whole and durable, or
     stays as it was; what a raw file has before and after its elements stays.
     """
-    found = cautions.same_files([inoutvec], [invec])
+    cautions.tell(*cautions.same_files([inoutvec], [invec]))
     _combine("reduce-local", [invec, inoutvec], op, None, options)
-    tell_cautions(() if report()["quiet"] else found)
 
 
-def _combine(
-    name: str, ranks: Sequence[str], op: str, output: str | None, given: Mapping[str, object], *, terminal: bool = False
-) -> None:
-    """Combine ranks, and print the summary on standard error; `terminal`: whether the result goes to one."""
-    options = {**DEFAULTS, **given, **COLLECTIVES[name].fixed}
+def _combine(name: str, ranks: Sequence[str], op: str, output: str | None, given: Mapping[str, object]) -> None:
+    """Combine ranks, and print the summary on standard error."""
+    collective = COLLECTIVES[name]
+    options = {**DEFAULTS, **given, **collective.fixed}
+    terminal = collective.to_root and is_terminal(output or "")
     words: Sequence[RankWord] = ranks
     if "files_from" in given:  # else each word is a file of its own
         group_b: Any = options["group_b"]
@@ -167,12 +145,12 @@ def _combine(
         words = rank_list(words, options)
     named = [*words, *(options["group_b"] or ())]
     plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
-    with connected(options) as engine, collect_warnings() as warned:
+    with connected(options) as engine:
         context = params.context()._replace(engine=engine)
         planned = attempts.carry_out(plan, named, context)
     if context.dry_run:
-        tell_plan(describe_call(planned), [source.name for source in planned.sources], warned)
+        tell_plan(describe_call(planned), [source.name for source in planned.sources])
     else:
         summary = summarise(planned, warned)
-        tell_summary(summary._asdict(), summary.line(), warned, _AFTER)
+        tell_summary(summary._asdict(), summary.line(), _AFTER)
     end_without(planned.request.skipped)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import itertools
 import os
 import re
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import click
 from click.core import ParameterSource
 
-from mpired import __version__, cautions
+from mpired import __version__
 from mpired.errors import (
     CountError,
     HardLinkWarning,
@@ -27,8 +27,10 @@ from mpired.errors import (
     RanksError,
     SameFileWarning,
     UnusedWarning,
+    WorkerError,
     escaped,
     exit_status,
+    not_loaded,
     parts,
     without_secrets,
 )
@@ -41,6 +43,8 @@ REPORT_KEY = f"{__name__}.report"
 """The key of the options of the report in the context of a command."""
 _PRINTED = f"{__name__}.environment"
 _SKIPPED = 9
+KILLED = 128
+"""The exit status is this and the number of the signal, as shells count."""
 _PATIENCE = 1.0  # seconds without a bar
 _NOT_IF_QUIET = (HardLinkWarning, OrderWarning, SameFileWarning, UnusedWarning)
 STATUSES = {
@@ -132,39 +136,39 @@ def _as_flag(keyword: re.Match[str]) -> str:
 
 
 _started = time.monotonic()
-_warned: list[MpiredWarning] = []
-
-
-collect_warnings = functools.partial(cautions.collect_warnings, also=_warned.append)
-"""Collects the warnings of a block, for the JSON of an error too."""
+warned: list[MpiredWarning] = []
+"""The warnings of the command that are not printed yet."""
 
 
 def tell_summary(
-    summary: Mapping[str, Any],
-    line: str | None,
-    warned: Sequence[MpiredWarning] = (),
-    after: Sequence[type[MpiredWarning]] = (),
-    notes: Sequence[str] = (),
+    summary: Mapping[str, Any], line: str | None, after: Sequence[type[MpiredWarning]] = (), notes: Sequence[str] = ()
 ) -> None:
-    """Print the summary of a call as JSON, or on a line behind its warnings and notes; those `after` it in order."""
+    """Print the summary of a call as JSON, or on a line behind the warnings and notes; those `after` it in order."""
     # It says where the output is: JSON does not go there.
     if report()["as_json"]:
-        fields = {**summary, "warnings": warning_texts(warned)}
+        fields = {**summary, "warnings": _warning_texts()}
         (show if leaves_free(summary["output"]) else write)(json_line(fields))
         tell(None)
-        return
-    quiet = report()["quiet"]
-    shown = [each for each in warned if not (quiet and isinstance(each, _NOT_IF_QUIET))]
-    tell_cautions(each for each in shown if not isinstance(each, tuple(after)))
-    for note in notes:
-        say(note)
-    tell(None if quiet else line)
-    for kind in after:
-        tell_cautions(each for each in shown if isinstance(each, kind))
+    else:
+        quiet = report()["quiet"]
+        shown = [each for each in warned if not (quiet and isinstance(each, _NOT_IF_QUIET))]
+        tell_warnings(each for each in shown if not isinstance(each, tuple(after)))
+        for note in notes:
+            say(note)
+        tell(None if quiet else line)
+        for kind in after:
+            tell_warnings(each for each in shown if isinstance(each, kind))
+    warned.clear()
 
 
-def warning_texts(warned: Iterable[MpiredWarning]) -> list[str]:
-    """Return the messages of warnings for JSON, each once."""
+def tell_warnings(some: Iterable[MpiredWarning]) -> None:
+    """Print warnings, each once, though the call may have been repeated."""
+    for text in dict.fromkeys(f"{each.label}{each}" for each in some):
+        say(text)
+
+
+def _warning_texts() -> list[str]:
+    """Return the messages of the warnings for JSON, each once."""
     return list(dict.fromkeys(in_flags(str(each)) for each in warned))
 
 
@@ -196,17 +200,16 @@ def from_environment() -> str:
     return f"from the environment: {', '.join(given)}" if given else ""
 
 
-def tell_plan(
-    found: Description, inputs: Sequence[object], warned: Sequence[MpiredWarning], ranks: str = "rank"
-) -> None:
+def tell_plan(found: Description, inputs: Sequence[object], ranks: str = "rank") -> None:
     """Print the description of a dry run on standard output, and its warnings on standard error."""
     if report()["as_json"]:
         written = [each._asdict() for each in found.written]
-        texts = {"inputs": [str(each) for each in inputs], "warnings": warning_texts(warned)}
+        texts = {"inputs": [str(each) for each in inputs], "warnings": _warning_texts()}
         show(json_line({"dry_run": True, **found._asdict(), "written": written, **texts}))
     else:
         show("\n".join(map(escaped, found.lines(ranks))))
-        tell_cautions(() if report()["quiet"] else warned)
+        tell_warnings(() if report()["quiet"] else warned)
+    warned.clear()
     tell(None)
 
 
@@ -216,16 +219,9 @@ def end_without(skipped: Iterable[object]) -> None:
         click.get_current_context().exit(_SKIPPED)
 
 
-class Wanted(NamedTuple):
-    """The output that a command line asks for: JSON, no summary; `is_free` if standard output has nothing else."""
-
-    as_json: bool
-    quiet: bool = False
-    is_free: bool = False
-
-
-def wanted(cli: click.Group, words: Sequence[str]) -> Wanted:
-    """Return what the words and the environment want; words that make no sense are left out."""
+def _wanted(cli: click.Group, words: Sequence[str]) -> tuple[bool, bool, bool]:
+    """Return whether a command line asks for JSON, for no summary, and leaves standard output free."""
+    # Words that make no sense are left out.
     name = next((word for word in words if not word.startswith("-")), "")
     # Of a command that there is not, or that cannot be loaded, nothing is known but its words.
     with contextlib.suppress(Exception):
@@ -233,14 +229,13 @@ def wanted(cli: click.Group, words: Sequence[str]) -> Wanted:
         assert command is not None  # noqa: S101 - caught here
         rest = list(words[words.index(name) + 1 :])
         context = command.make_context(name, rest, resilient_parsing=True, ignore_unknown_options=True)
-        asked = context.meta.get(REPORT_KEY, {})
+        options = context.params
         # Others print something of their own on standard output.
         has_summary = any(getattr(each, "key", "") == "as_json" for each in command.params)
-        options = context.params
         place = options.get("into") or options.get("output", options.get("fetch", options.get("directory")))
         is_free = has_summary and leaves_free(None if place == "-" and options.get("in_place") else place)
-        return Wanted(bool(asked.get("as_json")), bool(asked.get("quiet")), is_free)
-    return Wanted("--json" in itertools.takewhile("--".__ne__, words))
+        return bool(options.get("as_json")), bool(options.get("quiet")), is_free
+    return "--json" in itertools.takewhile("--".__ne__, words), False, False
 
 
 def leaves_free(output: str | None) -> bool:
@@ -261,8 +256,11 @@ class Failure(NamedTuple):
     ranks: Sequence[dict[str, object]] = ()
 
     @classmethod
-    def of(cls, error: MpiredError | OSError) -> Failure:
-        """Return the message of an error."""
+    def of(cls, error: Exception) -> Failure:
+        """Return the message of an error; one that is a bug is raised again."""
+        if not isinstance(error, MpiredError | OSError):
+            reason, status = not_loaded(error)
+            return cls(type(error).__name__, WorkerError.mpi_class, status, "", in_flags(reason))
         mpi_class = error.mpi_class if isinstance(error, MpiredError) else "MPI_ERR_IO"
         bad = error.errors if isinstance(error, (RanksError, CountError)) else ()
         ranks = [cls.of(each)._asdict() for each in bad]
@@ -270,22 +268,19 @@ class Failure(NamedTuple):
         return cls(type(error).__name__, mpi_class, exit_status(error), in_flags(subject), in_flags(reason), ranks)
 
 
-def tell_failure(failure: Failure, more: Sequence[str], want: Wanted, *, in_words: bool = True) -> None:
+def tell_failure(failure: Failure, cli: click.Group, words: Sequence[str], more: Sequence[str] = ()) -> None:
     """Say why the command fails: in words, as JSON if that is asked for, both if they have places of their own."""
-    if want.as_json:
-        fields = failure._asdict() | {"warnings": warning_texts(_warned)}
+    as_json, quiet, is_free = _wanted(cli, words)
+    if as_json:
+        fields = failure._asdict() | {"warnings": _warning_texts()}
         with contextlib.suppress(OSError):
-            (show if want.is_free else write)(json_line(fields))
-    if in_words and (want.is_free or not want.as_json):
+            (show if is_free else write)(json_line(fields))
+    # Signals but that of ctrl-C are sent by programs, or when there is no terminal: in JSON only.
+    in_words = failure.exit_status < KILLED or (failure.exit_status == KILLED + signal.SIGINT and not quiet)
+    if in_words and (is_free or not as_json):
         text = f"{failure.subject}: {failure.reason}" if failure.subject else failure.reason
         for each in filter(None, more):
             text += f" {each[0].upper()}{each[1:]}" if text.endswith("?") else f"; {each}"
-        say(text)
-
-
-def tell_cautions(warned: Iterable[MpiredWarning]) -> None:
-    """Say what a call has warned of, each once, though it may have been repeated."""
-    for text in dict.fromkeys(f"{each.label}{each}" for each in warned):
         say(text)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from mpired import attempts
 from mpired.cli import params
-from mpired.cli.messages import collect_warnings, tell_plan, tell_summary
+from mpired.cli.messages import tell_plan, tell_summary
 from mpired.context import Context
 from mpired.files.places import is_terminal
 from mpired.options import PACK, SUMMARY, UNPACK
@@ -57,10 +57,9 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> Non
 def _carry_out(plan: Callable[[Context], Any], files: list[str]) -> None:
     """Do a call that writes one file, and print its summary."""
     context = params.context()
-    with collect_warnings() as warned:
-        planned = attempts.carry_out(plan, files, context)
+    planned = attempts.carry_out(plan, files, context)
     if context.dry_run:  # `pack` alone has one
-        tell_plan(describe_packing(planned), [source.name for source in planned.sources], warned)
+        tell_plan(describe_packing(planned), [source.name for source in planned.sources])
         return
     summary = summarise_packing(planned)
-    tell_summary(summary._asdict(), summary.line(), warned)
+    tell_summary(summary._asdict(), summary.line())

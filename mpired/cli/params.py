@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 from mpired import installed
 from mpired.cli import messages, signals
@@ -22,16 +23,13 @@ from mpired.datatypes.dtypes import BY_NUMPY_NAME
 from mpired.engines import launched, pool, worker
 from mpired.errors import UsageError
 from mpired.formats import FORMATS, format_names
-from mpired.log import collect_steps
+from mpired.log import collect_steps, no_progress
 from mpired.ops import STATISTICS, Use, ops_for
 from mpired.options import FLAGS, OPTIONS, REPORT, RUNNING, SECTIONS, Option, checked, keyword
-from mpired.progress import no_progress
 from mpired.ranks import lists
 from mpired.values import FILE, FLAG, FORMAT, INPUT_FORMAT, LIKE, TYPE, Kind
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from mpired.ranks import RankWord
 
 _FEW = 6
@@ -60,8 +58,6 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # before click 8.4 it 
         self, _ctx: click.Context, _param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
         """Return the names for a value, else a wish for files."""
-        from click.shell_completion import CompletionItem  # noqa: PLC0415 - for shells only
-
         kind, names = self._kind, list[str]()
         with contextlib.suppress(Exception):  # a shell has no place for a message in the middle of a line
             written, comma, _ = incomplete.rpartition(",") if kind.use == "REDUCE" else ("", "", incomplete)  # of ops
@@ -157,7 +153,7 @@ class Command(click.Command):
         ctx.exit()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words, and keep the options of the report apart."""
+        """Parse the words; some are rewritten, or refused, that click would take in another way."""
         if not ctx.resilient_parsing:
             messages.running = ctx  # not while a shell asks for completions
         end, names = args.index("--") if "--" in args else len(args), [each.name for each in self.params]
@@ -171,17 +167,15 @@ class Command(click.Command):
         for number, (word, after) in enumerate(itertools.pairwise([*words, ""])) if "create" in names else ():
             if word == "--create" and not _is_shape(after, ctx):
                 words[number] = f"--create={LIKE}"
-        rest = super().parse_args(ctx, [*words, *args[end:]])
-        kept = [each.name or "" for each in self.params if isinstance(each, RowOption) and each.key in _KEPT]
-        ctx.meta[REPORT_KEY] = {name: ctx.params.pop(name, None) for name in kept}
-        return rest
+        return super().parse_args(ctx, [*words, *args[end:]])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with its settings and its options, which are checked here."""
         pool.adopt_orphans()
         worker.keep_freed_memory()
-        asked, argv = report(), ("mpired", *(ctx.obj or ()))
-        keys = [each.key for each in self.params if isinstance(each, RowOption)]
+        argv, keys = ("mpired", *(ctx.obj or ())), [each.key for each in self.params if isinstance(each, RowOption)]
+        asked = {keyword(key): ctx.params.pop(keyword(key)) for key in keys if key in _KEPT}
+        ctx.meta[REPORT_KEY] = asked
         ctx.params |= checked(tuple(key for key in keys if key not in _KEPT), ctx.params)
         has_bars = os.isatty(2) and not (asked.get("quiet") or ctx.params.get("quiet"))
         ctx.meta[_CONTEXT] = Context.of(
@@ -246,7 +240,6 @@ def _is_shape(word: str, ctx: click.Context) -> bool:
 
 def command(
     *keys: str,
-    cls: type[Command] = Command,
     required: bool = False,  # whether several files are at least one
     settings: Mapping[str, Any] = {},  # of click
     **arguments: str,  # by their names what the help shows: "X" a file, "[X]" one or none, "X..." and "X Y" several
@@ -262,7 +255,7 @@ def command(
                 is_needed = required or not (several or metavar.startswith("["))
                 kind, nargs = _ARGUMENTS.get(metavar, _FILE), -1 if several else 1
                 params.append(click.Argument([name], nargs=nargs, required=is_needed, metavar=metavar, type=kind))
-            return click.command(cls=cls, params=params, **settings)(function)
+            return click.command(cls=Command, params=params, **settings)(function)
 
         return make
 

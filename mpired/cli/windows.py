@@ -13,17 +13,7 @@ import numpy as np
 from mpired import attempts
 from mpired.api.outcome import as_numpy
 from mpired.cli import params, signals
-from mpired.cli.messages import (
-    collect_warnings,
-    end_without,
-    json_line,
-    report,
-    say,
-    show,
-    tell,
-    tell_plan,
-    tell_summary,
-)
+from mpired.cli.messages import end_without, json_line, report, say, show, tell, tell_plan, tell_summary, warned
 from mpired.context import Context
 from mpired.errors import UsageError, escaped
 from mpired.files.names import check_is_data
@@ -96,9 +86,8 @@ def get_accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str,
     fetch = options["fetch"]
     check_is_data(fetch)
     plan = partial(plan_get_accumulate, targets, origins[0] if origins else None, op, options)
-    for origin in set(origins) - {"-"}:
-        sources = [(LocalSource(origin, origin), "the origin")]
-        check_no_input([fetch], sources, "name another file for the old elements")
+    sources = [(LocalSource(each, each), "the origin") for each in origins if each != "-"]
+    check_no_input([fetch], sources, "name another file for the old elements")
     check_no_other_input([fetch], [(options["map"], "the map"), (options["types"], "the named datatypes")])
     _call("MPI_Get_accumulate", plan, targets, origins, (fetch, options["to"], options["force"]))
 
@@ -114,8 +103,8 @@ def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, *
       mpired fetch-and-op --op no_op counter.npy
 
     VALUE is a number, VALUE,INDEX for a pair, a time such as 2021-02-03T04:05:06, null, or a file with one element.
-    --op no_op needs none and only reads. Several commands at once each see another old value: a counter, a place in
-    a queue.
+    --op no_op needs none and only reads. Commands that run at once each get a different old value, so that TARGET can
+    be a counter, or number the places in a queue.
     """
     targets, values = _split(windows, _without_options(words))
     if len(values) > 1:
@@ -189,33 +178,32 @@ def _call(
             output.send(targets[0], done)
         return done
 
-    with collect_warnings() as warned:
-        done = attempts.repeated(work, words, params.context())
+    done = attempts.repeated(work, words, params.context())
     if isinstance(done, Description):
-        tell_plan(done, words, warned, "origin")
+        tell_plan(done, words, "origin")
         return
-    done = done._replace(cautions=tuple(warned))
     used = done.origins if path is None else words if is_element or done.op.origin else ()
-    figures, line = summarise_request(name, targets, used, done, path)
+    figures, line = summarise_request(name, done, targets, used, warned)
+    figures["output"] = path or figures["output"]
     notes = [f"{origin}: already applied, left out" for origin in done.skipped[:_SHOWN]]
     if len(done.skipped) > _SHOWN:
         notes.append(f"{len(done.skipped) - _SHOWN} more origins: already applied, left out")
     if is_element:
-        figures |= _old(done)
-    tell_summary(figures, None if is_element else line, done.cautions, notes=notes)
+        figures["old"] = _old(done)
+    tell_summary(figures, None if is_element else line, notes=notes)
     if report().get("verbose") and not report()["as_json"]:
         for target, protocol, nbytes in zip(figures["windows"], done.protocols, done.nbytes, strict=True):
             say(f"{target}: {nbytes} bytes of elements, {protocol or 'not changed'}")
-    end_without(done.bad)
+    end_without(figures["bad"])
 
 
-def _old(done: Done) -> dict[str, object]:
+def _old(done: Done) -> object:
     """Return the old element as JSON can hold it: of a pair the value and the index."""
     assert done.fetched is not None  # noqa: S101 - such a call fetches
     if masks_of(done.fetched).any():
-        return {"old": None}
+        return None
     (old,) = as_numpy(np.ma.getdata(done.fetched), done.datatypes[0], None)
-    return {"old": [in_json(old[field]) for field in old.dtype.names] if old.dtype.names else in_json(old)}
+    return [in_json(old[field]) for field in old.dtype.names] if old.dtype.names else in_json(old)
 
 
 @params.command(*RECOVER, "as_json@print", required=True, files="FILE...")

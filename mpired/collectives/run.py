@@ -24,8 +24,8 @@ from mpired.files.scratch import Scratch
 from mpired.formats import ArrayLayout, Encoder, FlatLayout, Layout, decoding
 from mpired.formats.array import Array, stored_array
 from mpired.formats.cells import ResultArray
+from mpired.log import Progress, no_progress
 from mpired.ops import overflow, stands_for_null
-from mpired.progress import Progress, no_progress
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import local_fd

@@ -35,7 +35,7 @@ from mpired.formats.layout import Encoder
 from mpired.formats.missing import NullsError
 from mpired.formats.rank import Model, RankFile, SkippedArray, check_pair, chosen, declared, some_names
 from mpired.formats.streamed import ColumnFile, ColumnReader, TableFile, Values, form_of
-from mpired.progress import track
+from mpired.log import track
 from mpired.sources.source import Source
 
 _DECODED_NBYTES = 256 << 20  # a page or record batch is decoded at once

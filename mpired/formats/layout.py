@@ -16,7 +16,7 @@ from mpired.formats.array import Array, blocks
 from mpired.formats.convert import as_in
 from mpired.formats.decoding import Decoder
 from mpired.formats.missing import Missing, of_parts
-from mpired.progress import track
+from mpired.log import track
 from mpired.sources.local import LocalSource
 
 

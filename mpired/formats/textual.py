@@ -19,7 +19,7 @@ from mpired.errors import escaped
 from mpired.formats.array import Array
 from mpired.formats.layout import Encoder
 from mpired.formats.rank import Model
-from mpired.progress import track
+from mpired.log import track
 
 _T = TypeVar("_T")
 _BLOCK = 8192  # elements

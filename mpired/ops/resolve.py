@@ -13,7 +13,7 @@ import numpy as np
 
 from mpired import interrupts, mpi4py_objects
 from mpired.datatypes import Datatype
-from mpired.errors import OpError, UnknownOpError, UsageError, UserOpError
+from mpired.errors import UnknownOpError, UsageError, UserOpError
 from mpired.ops import table
 from mpired.ops.identity import UserIdentity
 from mpired.ops.op import Op, Use
@@ -38,11 +38,8 @@ def predefined(op: OpLike) -> Op | None:
         return op
     if isinstance(op, str):
         return _SYNONYMS.get(op)
-    try:
-        if name := mpi4py_objects.op_name(op):
-            return table.get(name)
-    except mpi4py_objects.NotExactError as error:
-        raise OpError("`op`", str(error)) from None
+    if name := mpi4py_objects.op_name(op):
+        return table.get(name)
     return next((row for row in (*table.OPS, *table.STATISTICS) if any(op is each for each in row.synonyms)), None)
 
 

@@ -23,9 +23,9 @@ from mpired.datatypes.times import dtype_name
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError, escaped, number
 from mpired.formats import Array, AtHand, InputOptions, RankFile, open_rank
 from mpired.formats.array import REGISTERED, blocks
+from mpired.log import PERIOD
 from mpired.ops.table import NO_OP
 from mpired.options import Options
-from mpired.progress import PERIOD
 from mpired.queries.elements import (
     ComponentPair,
     Tolerance,

@@ -23,13 +23,12 @@ from mpired.formats import AtHand, InputOptions, RankFile
 from mpired.formats.array import blocks
 from mpired.formats.derived import in_order
 from mpired.formats.rank import choice, ways_out
-from mpired.log import step
+from mpired.log import PERIOD, step
 from mpired.ops import Op
 from mpired.ops.policy import holds
 from mpired.ops.state import valid_of
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, Options
-from mpired.progress import PERIOD
 from mpired.queries.elements import are_nan, index_of, with_nat
 from mpired.ranks import open_groups, rank_list, skipped_warning, unnatural
 

@@ -12,8 +12,8 @@ from mpired.errors import MpiredError, NotReadError, UsageError
 from mpired.formats import AtHand
 from mpired.formats.decoding import decode_worker
 from mpired.formats.recognise import RAW
+from mpired.log import track
 from mpired.options import DIFF, Options, checked
-from mpired.progress import track
 from mpired.queries.diff import Difference, diff
 from mpired.ranks.opening import is_of_rank
 from mpired.sources.directory import is_one_rank

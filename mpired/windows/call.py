@@ -13,7 +13,7 @@ import numpy as np
 from mpired import cautions, datatypes, ops
 from mpired.context import Context
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
-from mpired.errors import DatatypeError, MpiredWarning, OpError, SkippedWarning, UsageError
+from mpired.errors import DatatypeError, MpiredWarning, OpError, UsageError
 from mpired.files.lock import inode
 from mpired.files.names import check_are_data
 from mpired.files.urls import check_are_files
@@ -24,7 +24,7 @@ from mpired.formats.memory import ArrayRank
 from mpired.log import step
 from mpired.ops.policy import holds, real_type
 from mpired.options import INPUTS, PLACES, RANKING, WINDOW_VALUES, Options, PathLike, checked, part
-from mpired.ranks import Opened, Skipped, check_formats, skipped_warning
+from mpired.ranks import Opened, check_formats, skipped_warning
 from mpired.ranks.order import path_of
 from mpired.windows.once import Key, keys_of
 from mpired.windows.origin import Origin, OriginLike, check_like, open_origin
@@ -70,13 +70,7 @@ class Done(NamedTuple):
     fetched: np.ndarray | None = None  # the old elements
     model: Model | None = None  # of these
     nbytes: tuple[int, ...] = ()  # for each window about how many bytes were read and written for its elements
-    cautions: tuple[MpiredWarning, ...] = ()  # collected by a command
     origins: tuple[str, ...] = ()  # the names of all origins that can be used
-
-    @property
-    def bad(self) -> list[Skipped]:
-        """The origins that are left out because they cannot be used."""
-        return [each for warning in self.cautions if isinstance(warning, SkippedWarning) for each in warning.skipped]
 
 
 def plan_accumulate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 
@@ -87,6 +88,17 @@ def test_a_stream_is_not_read(folder):
     check_refused(folder, "reduce --op sum a.npy - --dry-run", 2, *reasons, stdin=read)
     os.close(read)
     os.close(write)
+
+
+def test_a_count_that_only_the_end_shows_is_unknown(folder):
+    with gzip.open(folder / "a.bin.gz", "w") as file:
+        file.write(np.arange(3).tobytes())
+    words = ("reduce", "--op", "sum", "--type", "int64", "a.bin.gz", "a.bin.gz", "-o", "out.bin", "--dry-run")
+    lines = run(*words, cwd=folder).out.decode().splitlines()
+    assert lines[0].endswith("of 2 ranks: an unknown number of MPI_INT64_T")
+    assert lines[1] == "reads the ranks to their end"
+    found = json.loads(run(*words, "--json", cwd=folder).out)
+    assert (found["buffers"][0]["count"], found["nbytes"]) == (None, None)
 
 
 def test_warnings_and_origins_that_are_left_out_are_told(folder):

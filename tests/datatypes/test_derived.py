@@ -6,10 +6,10 @@ import numpy as np
 from rows import each
 from type_texts import DEEP, GOLDEN, nested
 
+from mpired.cli.reference import describe_datatype
 from mpired.datatypes import parse
 from mpired.datatypes.typemap import pieces, transfer
 from mpired.datatypes.typemap.typemap import Run
-from mpired.report import describe_datatype
 from mpired.windows.call import component_of
 from mpired.windows.runs import Runs
 

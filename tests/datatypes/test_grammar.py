@@ -11,9 +11,9 @@ from command import in_child
 from rows import each
 from type_texts import DEEP, GOLDEN, nested, some
 
+from mpired.cli.reference import describe_datatype
 from mpired.datatypes import parse
 from mpired.errors import UnknownDatatypeError
-from mpired.report import describe_datatype
 
 ALPHABET = ["(", ")", "[", "]", ",", " ", "-1", "0", "3", "9" * 30, "9223372036854775807", "double", "int", "<f8",
             ">i4", "pair", "C", "f", "cyclic", "dflt", "é", "\0", "\n", "1e3", "?", *typemaps.WORDS]  # fmt: skip

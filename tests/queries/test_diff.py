@@ -125,7 +125,7 @@ def test_what_the_headers_say(b, reason, tmp_path):
 
 
 def test_the_same_answer_for_any_workers_and_blocks(cut_into, tmp_path, monkeypatch):
-    monkeypatch.setattr("mpired.progress.PERIOD", 0)  # so that each segment is in pieces
+    monkeypatch.setattr("mpired.log.PERIOD", 0)  # so that each segment is in pieces
     draw = np.random.default_rng(5)
     a = draw.standard_normal((20, 7))
     b = a + draw.integers(-1, 2, a.shape) * draw.choice([0, 2.0**-52, 0.5], a.shape)

@@ -1,4 +1,4 @@
-"""`mpired show`."""
+"""Pages of text and of JSON: the contents of a file, and its elements and figures."""
 
 from __future__ import annotations
 
@@ -7,30 +7,29 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from mpired import interrupts
-from mpired.cli import params
-from mpired.cli.info import lines_of
-from mpired.cli.messages import report
-from mpired.errors import MpiredError, UsageError, escaped, number, raise_all
+from mpired.cli.messages import in_flags
+from mpired.datatypes import TIMES, Group, beside
+from mpired.datatypes.times import dtype_name
+from mpired.errors import escaped, number
 from mpired.files import calls
-from mpired.files.names import check_are_data
-from mpired.files.output import open_output
+from mpired.formats import Array, RankFile, format_named
+from mpired.formats.rank import SkippedArray
 from mpired.formats.textual import write_lines
-from mpired.options import SHOW, part
+from mpired.ops import OPS, Use
 from mpired.queries.elements import in_json
 from mpired.queries.figures import Part, Shown
-from mpired.queries.show import BINS, NULL, ElementTable, headings
-from mpired.queries.show import show as show_file
-from mpired.report import describe_file
+from mpired.queries.show import NULL, ElementTable, headings
+from mpired.values import listed
 
+_LEFT_OUT = "`mpired reduce --nulls ignore` leaves nulls out"
 _FIRST, _LAST = 10, 5
 _SHOWN_INDICES = 5
 _WIDEST = 9999  # columns of a line
@@ -41,57 +40,104 @@ _GAP = "..."
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")  # as JSON has them
 
 
-@params.command("histogram", *SHOW, "as_json@print", required=True, files="FILE...")
-def show(*, files: tuple[str, ...], **options: Any) -> None:
-    """Show the elements of each FILE, and figures: extremes and where they are, the exact mean, NaN, nulls.
-
-    \b
-    Examples:
-      mpired show sample_data/counts_0.npy
-      mpired show --columns energy sample_data/cells_?.parquet
-      mpired show --slice '2:8:2' sample_data/cells_1.parquet
-      mpired show --type double_int sample_data/maxloc_3.bin
-
-    Of pairs also how many different indices there are, and which is in the most pairs. All figures are of the whole
-    file, which is read in blocks. --slice chooses the elements of the table, and of the picture if they are a plane.
-    """
-    if options["png"] is not None and len(files) > 1:
-        raise UsageError("`png`", f"is of one file, and there are {len(files)}; draw one after another")
-    if options["bins"] is not None and not options["histogram"] and options["png"] is None:
-        raise UsageError("`bins`", "is for histograms; add `histogram` or `png`")
-    check_are_data(files)
-    chosen, end, errors = part(SHOW, options), 0, list[MpiredError | OSError]()
-    if options["histogram"]:
-        chosen["bins"] = options["bins"] or BINS
-    with open_output("-") as output:  # whose file has no name until the page is complete
-        for path in files:
-            try:
-                show_file(path, chosen, params.context(), partial(_tell, output.fd, end, options["histogram"]))
-                end = os.lseek(output.fd, 0, os.SEEK_END)
-            except (MpiredError, OSError) as error:
-                errors.append(error)
-        brackets = [] if not report()["as_json"] else ["]"] if end else ["[", "]"]
-        _write(output.fd, end, brackets)
-        output.commit(interrupts.committed)
-    raise_all(errors, len(files), "files")
+def _label_and_use(buffer: Array) -> tuple[str, str | None]:
+    """Return what elements are, in words, and what takes them; None if all that takes numbers or pairs does."""
+    form, datatype, takers = buffer.form, buffer.datatype, None
+    label, group = datatype.label, datatype.group
+    if group in TIMES:
+        label = label if buffer.columns else beside(f"{datatype}", dtype_name(datatype))
+        takers = f"{_takers(group)} take it"
+    elif group is Group.DERIVED:
+        takers = "user-defined ops take it"
+        if form is not None:  # a structure of a file, by its fields
+            fields = ", ".join(f"{name} ({form[name]})" for name in form.names or ())
+            label = f"structures of {fields}"
+    if buffer.nulls:
+        return label, _LEFT_OUT if group is not Group.DERIVED else "no op takes nulls, fill or filter them first"
+    return label, takers
 
 
-def _tell(fd: int, end: int, with_bars: bool, shown: Shown, tables: Sequence[ElementTable]) -> None:  # noqa: FBT001
-    """Write a file to the page, behind those of other files, which end at `end`."""
-    if report()["as_json"]:
-        _write(fd, end, itertools.chain(["," if end else "["], _json_lines(shown, tables)))
+def _use_of_other(other: SkippedArray, file: RankFile) -> str:
+    """Return the ways to use an array that is not a buffer."""
+    if [each.name for each in file.others].count(other.name) > 1:
+        return "other columns have this name, too"
+    name = shlex.quote(listed([other.name]))
+    kept = f", `mpired reduce --keep {name}` carries it" if file.names and other.keeps else ""
+    if other.group is None:
+        return f"{other.way_out}, no op takes it as it is{kept}" if other.way_out else f"no op takes it{kept}"
+    if other.nulls:
+        return f"{_LEFT_OUT}{kept}"
+    return f"{_takers(other.group)} take it if `columns` names it"
+
+
+def _takers(group: Group) -> str:
+    """Return the names of the ops of reductions that take a group of datatypes."""
+    return ", ".join(op.name.lower() for op in OPS if group in op.groups and Use.REDUCE in op.uses)
+
+
+def describe_file(file: RankFile) -> dict[str, Any]:
+    """Return what a file holds, for printing and for JSON."""
+    others = [(other, _use_of_other(other, file)) for other in file.others]
+    others += [(other, "carried into results as it is") for other in (file.kept.others if file.kept else ())]
+    return {
+        "file": file.source.name,
+        "format": file.format,
+        "nbytes": sum(source.nbytes for source in file.sources),
+        "buffers": [_described(buffer, *_label_and_use(buffer)) for buffer in file.buffers],
+        "other_columns": [_described(other, other.label or other.type, use) for other, use in others],
+        "obstacle": file.obstacle or None,
+    }
+
+
+def _described(each: Array | SkippedArray, label: str, use: str | None) -> dict[str, Any]:
+    """Return the description of an array, in the order of the JSON."""
+    if isinstance(each, Array):
+        datatype = {"datatype": str(each.datatype), "dtype": dtype_name(each.datatype)}
+        order = None if each.shape is None else "Fortran" if each.fortran_order else "C"
+        byte_order = {"<": "little", ">": "big", "=": None}[each.byte_order]
+        stored = {"order": order, "datarep": each.datarep, "byte_order": byte_order}
     else:
-        _write(fd, end, itertools.chain([""] if end else [], _lines(shown, tables, with_bars=with_bars)))
+        datatype, stored = {"type": each.type}, {}
+    meta = {"nulls": each.nulls, "unit": each.unit or None, "storage": each.storage or None}
+    count, shape = each.count, None if each.shape is None else list(each.shape)
+    return {"name": each.name, **datatype, "count": count, "shape": shape, **stored, **meta, "label": label, "use": use}
 
 
-def _write(fd: int, end: int, lines: Iterable[str]) -> None:
+def lines_of(file: dict[str, Any]) -> list[str]:
+    """Return what `describe_file` says of a file in lines."""
+    lines = [f"{escaped(file['file'])}: {file['format']}, {file['nbytes']} bytes"]
+    if file["obstacle"] is not None:
+        lines.append(f"  {file['obstacle']}")
+    has_columns = file["obstacle"] is None and format_named(file["format"]).has_columns
+    for each in [*file["buffers"], *file["other_columns"]]:
+        name = f"{escaped(each['name']) or repr(each['name'])}: " if has_columns else ""
+        count = "" if each["count"] is None else f"{each['count']} x "
+        details = [f"{count}{escaped(each['label'])}"]
+        if each["shape"] is not None:
+            order = f", {each['order']} order" if each.get("order") else ""
+            details.append(f"shape {tuple(each['shape'])}{order}")
+        if each.get("datarep") == "external32":
+            details.append("external32")
+        elif each.get("byte_order") is not None:
+            details.append(f"{each['byte_order']}-endian")
+        details += [f"in {escaped(each['unit'])}"] if each["unit"] else []
+        details += [each["storage"]] if each["storage"] else []
+        details += [number(each["nulls"], "null")] if each["nulls"] else []
+        use = f"; {escaped(in_flags(each['use']))}" if each["use"] else ""
+        lines.append(f"  {name}{', '.join(details)}{use}")
+    if has_columns and len(lines) == 1:
+        lines.append("  no columns")
+    return lines
+
+
+def write(fd: int, end: int, lines: Iterable[str]) -> None:
     """Write lines behind `end`, in the place of what an attempt that failed has left."""
     calls.set_size(fd, end)
     os.lseek(fd, end, os.SEEK_SET)
     write_lines(lines, fd)
 
 
-def _lines(shown: Shown, tables: Sequence[ElementTable], *, with_bars: bool) -> Iterator[str]:
+def page_lines(shown: Shown, tables: Sequence[ElementTable], *, with_bars: bool) -> Iterator[str]:
     """Yield the lines of a file."""
     width, columns = min(shutil.get_terminal_size().columns, _WIDEST), headings(tables[0].file.buffers)
     yield from lines_of(describe_file(tables[0].file))
@@ -223,7 +269,7 @@ def _bars(heading: str, each: Part, without: str, width: int) -> Iterator[str]:
     yield from (f"{line} {'#' * round(longest * n / most)}".rstrip() for line, n in zip(lines[1:], counts, strict=True))
 
 
-def _json_lines(shown: Shown, tables: Sequence[ElementTable]) -> Iterator[str]:
+def json_lines(shown: Shown, tables: Sequence[ElementTable]) -> Iterator[str]:
     """Yield a file as JSON; with several tables an element has the columns that its values belong to."""
     head = {
         "file": shown.file,

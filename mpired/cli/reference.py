@@ -1,0 +1,417 @@
+"""The commands about mpired itself: ops, types, engines, help, completion and examples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+import click
+from click.shell_completion import get_completion_class
+
+import mpired
+from mpired import datatypes
+from mpired.cli import COMPLETION, cli, params, signals
+from mpired.cli.messages import STATUSES, answer, report, say, show, tell_summary
+from mpired.datatypes import DATATYPES, Datatype, Group, parse
+from mpired.datatypes.times import FAMILIES
+from mpired.datatypes.typemap import picture
+from mpired.engines import ENGINES, LOCAL, Engine, connected, probe, userops
+from mpired.errors import UsageError, escaped, installation, number
+from mpired.files.copying import copy_into
+from mpired.formats.rank import dtype_text
+from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, native, options_of
+from mpired.options import ENGINE, FLAGS, SUMMARY
+from mpired.queries.elements import in_json
+from mpired.sources.open import open_source
+
+_ALL_OPS = (*OPS, *STATISTICS)
+_LETTERS = {
+    Group.C_INTEGER: "i",
+    Group.FORTRAN_INTEGER: "f",
+    Group.FLOATING_POINT: "r",
+    Group.LOGICAL: "l",
+    Group.COMPLEX: "z",
+    Group.BYTE: "b",
+    Group.MULTI_LANGUAGE: "m",
+    Group.PAIR: "p",
+    Group.CHARACTER: "c",
+    Group.TIME: "t",
+    Group.DURATION: "d",
+}
+_NUMBERS = {
+    "integers": Group.C_INTEGER,
+    "floats": Group.FLOATING_POINT,
+    "bools": Group.LOGICAL,
+    "complex": Group.COMPLEX,
+    "bytes": Group.BYTE,
+    "pairs": Group.PAIR,
+    "times": Group.TIME,
+}
+_SHOWN_ENTRIES = 8  # of a type map
+_SHOWN_CODES = 8
+_FIGURES = ("combiner", "size", "lb", "ub", "extent", "true lb", "true extent", "alignment")
+_EXAMPLES = ("sample_data", "examples")
+
+
+@params.command("matrix", "as_json@print", file="[FILE.py]")
+def ops(*, file: str | None, matrix: bool) -> None:
+    """List the ops, the numbers they take, and the installed user-defined ops.
+
+    \b
+    Examples:
+      mpired ops
+      mpired ops --matrix
+      mpired ops --json
+
+    With FILE.py, list the ops that a Python file defines with @mpired.op. That loads the file. With --matrix, mark each
+    group of datatypes that an op takes (MPI-4.1, 6.9.2), and list the rules of values.
+    """
+    name = (file or "").upper().removeprefix("MPI_")
+    if file and any(op.name == name for op in _ALL_OPS) and not os.path.exists(file):
+        raise UsageError(file, "is an op, and there is no such file; `mpired ops` alone lists all ops")
+    user_ops = list(userops.in_file(file) if file else userops.installed())
+    rows = [] if file else [*map(_op_row, _ALL_OPS)]
+    unknown = dict.fromkeys(_op_row(OPS[0])) | {"uses": ["reduce"], "groups": [], "options": [], "compiled": []}
+    lines: list[str] = []
+    if matrix and not file:
+        lines = [*_matrix()]
+    elif not file:
+        lines = [*_op_table(27, "result", _numbers), "maxloc and minloc take numbers too, with --index."]
+        lines.append("`mpired ops --matrix` marks the datatypes of each op.")
+    if user_ops and not file:
+        lines.append("\nuser-defined ops that are installed:")
+    answer(rows + [in_json(unknown | op) for op in user_ops], [*lines, *map(_user_line, user_ops)])
+    if file and not user_ops and not report()["as_json"]:
+        say(f"{file}: no function in it is decorated with @mpired.op")
+
+
+def _user_line(op: dict[str, Any]) -> str:
+    description = op["error"]
+    if not description:
+        commute = {True: "commutes", False: "does not commute", None: "commute not declared"}[op["commute"]]
+        identity = "" if op["identity"] is None else f", identity {op['identity']}"
+        takes = ", ".join(op["datatypes"]) or "any datatype"
+        description = f"{commute}{identity}, {takes}{op['doc'] and '; '}{op['doc']}"
+    return escaped(f"{op['name']} ({op['place']}): {description}")
+
+
+def _op_table(width: int, doc: str, takes: Callable[[Op], str]) -> Iterator[str]:
+    """Yield a line for each op: its name, the datatypes that it takes in a column of some width, and its result."""
+    for title, ops in (("op", OPS), ("statistic", STATISTICS)):
+        yield f"{title:11}{'takes':{width}}{doc}"
+        yield from (f"{op.name.lower():11}{takes(op):{width}}{op.doc}" for op in ops)
+        yield ""
+
+
+def _numbers(op: Op) -> str:
+    """Return the kinds of numbers that an op takes."""
+    if all(group in op.groups for group in _LETTERS):
+        return "everything"
+    return ", ".join(name for name, groups in _NUMBERS.items() if groups & op.groups)
+
+
+def _matrix() -> Iterator[str]:
+    """Yield the ops with the letters of the groups that they take, the rules of values, and the groups."""
+    groups = [group for group in Group if group in _LETTERS]
+    yield from _op_table(
+        13, "description", lambda op: "".join(_LETTERS[each] if each in op.groups else "." for each in groups)
+    )
+    texts = [f"{rule}: {', '.join(takers)}" for rule, takers in _rules()] + [""]
+    for group in groups:
+        names = ", ".join(FAMILIES.get(group) or (row.name.lower() for row in DATATYPES if row.group is group))
+        where = " (of columns and npy files, not of MPI)" if group in FAMILIES else ""
+        texts.append(f"{_LETTERS[group]}  {group.title}{where}: {names}")
+    yield from (click.wrap_text(text, 80, subsequent_indent="   ") for text in texts)
+
+
+def _rules() -> Iterator[tuple[str, list[str]]]:
+    """Yield the rules of values, in words, each with the names of the ops that have it."""
+    for rule in dict.fromkeys(op.nan for op in _ALL_OPS if op.nan):
+        yield f"NaN {rule}", [op.name.lower() for op in _ALL_OPS if op.nan == rule]
+    yield "--nan ignore leaves NaN out, --missing and --nulls leave elements out", ["all ops of reductions"]
+    yield "--nan mpi treats NaN as MPI's libraries do", [op.name.lower() for op in _ALL_OPS if op.mpi_kernel]
+    for name, purpose in PURPOSES.items():
+        yield f"{FLAGS[name]} {purpose}", [op.name.lower() for op in _ALL_OPS if name in options_of(op)]
+    if obstacle := native.obstacle():
+        yield "no compiled kernels", [obstacle]
+    else:
+        yield "compiled kernels for some datatypes", [op.name.lower() for op in _ALL_OPS if _op_row(op)["compiled"]]
+
+
+def _op_row(op: Op) -> dict[str, object]:
+    datatypes = [row for row in DATATYPES if row.group in op.groups and row.dtype is not None]
+    return {
+        "name": str(op),
+        "place": None,
+        "doc": op.doc,
+        "commute": op.commute,
+        "identity": None,
+        "nan": op.nan,
+        "uses": [str(use.name).lower() for use in Use if use in op.uses],
+        "groups": [group.title for group in op.groups],
+        "options": [FLAGS[name] for name in options_of(op)],
+        "datatypes": [str(row) for row in datatypes],
+        # for which the kernel is compiled, as they are used here
+        "compiled": [str(row) for row in datatypes if native.twin(op.name.lower(), row) is not None],
+        "error": None,
+    }
+
+
+@params.command("as_json@print", "types", text="[TYPE]")
+@click.option(
+    "--value-index",
+    envvar=["MPIRED_VALUE_INDEX"],
+    nargs=2,
+    type=params.DATATYPE,
+    metavar="VALUE INDEX",
+    help="Print the pair type of two types instead, or MPI_DATATYPE_NULL if there is none.",
+)
+def types(*, text: str | None, types: str | None, value_index: tuple[str, str] | None) -> None:
+    """List the datatypes with group, size, extent and NumPy form; or show one TYPE, with its type map.
+
+    \b
+    Examples:
+      mpired types
+      mpired types float64
+      mpired types --json
+      mpired types --value-index double uint64_t
+      mpired types 'vector(3,1,2,double)'
+
+    TYPE is a name of MPI or of NumPy, such as double or float64, a code such as <f8, or a type made of types. The
+    types that NumPy calls the same are shown too.
+
+    The size counts the bytes of the components, the extent the padding too: raw files hold extents. With --types
+    and no TYPE the datatypes of that file are listed.
+    """
+    if text is not None and value_index is not None:
+        raise click.UsageError("--value-index takes the place of TYPE")
+    defined = None if types is None else datatypes.definitions(types)
+    if text is not None:
+        datatype, byte_order = parse(text, defined)
+        described = describe_datatype(datatype, byte_order)
+        answer(described, _type_lines(datatype, described))
+    elif value_index is not None:
+        # A pair that does not exist is not an error (MPI-4.1, 6.9.4).
+        pair = datatypes.value_index(*(parse(each, defined)[0] for each in value_index))
+        answer(None if pair is None else _type_row(pair), ["MPI_DATATYPE_NULL" if pair is None else str(pair)])
+    elif defined is not None and params.is_written("types"):
+        rows, table = [], [f"{'datatype':28}{'size':>10}{'extent':>10}  type"]
+        for name in defined:
+            each, text = defined[name][0], defined.text(name)
+            rows.append({"name": name, "type": text, "size": each.size, "extent": each.extent})
+            table.append(f"{name:28}{each.size:10}{each.extent:10}  {escaped(str(text))}")
+        answer(rows, table)
+    else:
+        rows, table = [], [f"{'datatype':28}{'group':17}{'size':>5}{'extent':>7}  NumPy"]
+        for each in DATATYPES:
+            rows.append(row := _type_row(each))
+            form = f"{row['numpy'] or 'not available':5}{each.numpy_name}".rstrip()
+            table.append(f"{row['name']:28}{row['group']:17}{row['size']:5}{row['extent']:7}  {form}")
+            table += [f"  also {name}" for name in row["synonyms"]]
+        answer(rows, table)
+
+
+def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict[str, Any]:
+    """Return what a datatype is, for printing and for JSON; of a long type map the first entries and the last."""
+    # `byte_order` is what its text says: "little", "big", "native" or nothing.
+    typemap, drawn, name = datatype.typemap, picture.draw(datatype.typemap), datatype.numpy_name
+    # NAMED, VALUE_INDEX of an unnamed pair, or the constructor (MPI_Type_get_envelope).
+    constructor = "VALUE_INDEX" if datatype.parts else datatype.name.partition("(")[0].upper()
+    combiner = "NAMED" if datatype.is_named else constructor
+    entries: Sequence[int] = range(typemap.entries)
+    if len(entries) > _SHOWN_ENTRIES:
+        entries = [*entries[: _SHOWN_ENTRIES - 1], entries[-1]]
+    return {
+        "name": str(datatype),
+        "numpy_name": name or None,
+        "same_form": [f"{row}" for row in DATATYPES if name and row.numpy_name == name and row is not datatype],
+        "combiner": f"MPI_COMBINER_{combiner}",
+        **{name: getattr(typemap, name) for name in ("size", "lb", "ub", "extent", "true_lb", "true_extent")},
+        "alignment": typemap.align,
+        "entries": typemap.entries,
+        "type_map": [[entry.name, entry.disp] for entry in map(typemap.entry, entries)],
+        "numpy": None if datatype.dtype is None else dtype_text(datatype.dtype, byte_order),
+        "numpy_is_packed": datatype.is_spread,
+        "no_numpy": datatype.memory.obstacle if datatype.dtype is None else None,
+        "external32": typemap.external,
+        "picture": None if drawn is None else drawn._asdict(),
+    }
+
+
+def _type_lines(datatype: Datatype, described: dict[str, Any]) -> Iterator[str]:
+    """Yield the figures of one datatype, its type map and a picture."""
+    shown = [f"({name},{disp})" for name, disp in described["type_map"]]
+    if left_out := described["entries"] - len(shown):
+        shown.insert(-1, f"... {left_out} more ...")
+    form, pieces = f"none: {described['no_numpy']}", "none: there are no bytes, or too many pieces"
+    if described["numpy"] is not None:
+        codes = described["numpy"].split(", ")
+        more = [f"... {len(codes)} in all)"] if len(codes) > _SHOWN_CODES else []
+        form = ", ".join([*codes[:_SHOWN_CODES], *more]) + (", packed" if described["numpy_is_packed"] else "")
+    if (drawn := described["picture"]) is not None:
+        each = f", {drawn['nbytes']} bytes a character" if drawn["nbytes"] > 1 else ""
+        pieces = f"{drawn['text']}  bytes {drawn['start']} to {drawn['stop']}{each}"
+    lines = {label: described[label.replace(" ", "_")] for label in _FIGURES} | {
+        "type map": " ".join(shown) or "empty",
+        "NumPy": form,
+        "external32": f"{described['external32']} bytes",
+        "picture": pieces,
+    }
+    if described["same_form"]:
+        lines["same form"] = ", ".join(described["same_form"])
+    yield datatype.label
+    yield from (f"  {label:12}{value}" for label, value in lines.items())
+
+
+def _type_row(datatype: Datatype) -> dict[str, Any]:
+    return {
+        "name": str(datatype),
+        "synonyms": [f"MPI_{name}" for name in datatype.synonyms],
+        "group": datatype.group.title,
+        "size": datatype.size,
+        "extent": datatype.extent,
+        "handle": datatype.handle,
+        "numpy": None if datatype.dtype is None else dtype_text(datatype.dtype),
+    }
+
+
+@params.command(*ENGINE, "rank_numbers", "as_json@print", ranks="[RANK...]")
+def engines(*, ranks: tuple[str, ...], **options: Any) -> None:
+    """List the engines (local, mpi, dask): whether each is installed and running.
+
+    \b
+    Examples:
+      mpired engines
+
+    With --engine, describe each of its workers, and check that it sees the RANKs as this machine does. The status is
+    that of an error if a worker cannot be used.
+    """
+    wrong = ""
+    with connected(cast("Any", options)) as engine:
+        if engine is LOCAL:
+            if ranks:
+                raise UsageError("ranks", "are seen by this machine's processes as by all others; name an `engine`")
+            # Of processes that a launcher has started the first one speaks for all.
+            found = list(map(_engine_row, ENGINES.values())) if all(row.is_first for row in ENGINES.values()) else []
+        else:
+            found, wrong = _workers(engine, ranks)
+    if found:
+        answer([row for row, _ in found], (escaped(line) for _, line in found))
+    if wrong:
+        raise UsageError("`engine`", f"{wrong}; let all workers have the same programs and see the same files")
+
+
+def _engine_row(engine: Engine) -> tuple[dict[str, Any], str]:
+    """Return the state of an engine, for JSON and on a line."""
+    try:
+        version = metadata.version(engine.package) if engine.package else ""
+    except metadata.PackageNotFoundError:
+        version = None
+    started = "".join(f", and started: {name} is {value}" for name, value in engine.started.items())
+    state, workers = f"{engine.package} {version} is installed{started}", None
+    if engine is LOCAL:
+        workers = engine.runner.limits().workers
+        state = number(workers, "worker")
+    elif version is None:
+        state = f"not installed: {installation(f'mpired[{engine.extra}]')}"
+    row = {
+        "engine": engine.name,
+        "what": engine.doc,
+        "package": engine.package or None,
+        "version": version or None,
+        "extra": engine.extra or None,
+        "workers": workers,
+        "usable": version is not None,
+        "started": engine.started,
+    }
+    return row, f"{engine.name:8}{engine.doc}; {state}"
+
+
+def _workers(engine: Engine, ranks: tuple[str, ...]) -> tuple[list[tuple[dict[str, Any], str]], str]:
+    """Describe each worker of the engine, and return the error of one of them, "" if there is none."""
+    sources = [open_source(cast("str", rank), params.context()) for rank in params.expand(ranks)[0]] if ranks else []
+    found, wrong = [], ""
+    own = probe.versions()
+    for seen in engine.runner.everywhere(partial(probe.look, sources, None)):
+        bad = {source.name: reason for source, reason in zip(sources, seen.files, strict=True) if reason}
+        other = [what for what, here in own.items() if seen.versions.get(what) != here]
+        line = f"{seen.host}: {', '.join(map(' '.join, seen.versions.items()))}"
+        if sources:
+            line += f"; sees {len(sources) - len(bad)} of {len(sources)} ranks"
+        found.append(({"host": seen.host, **seen.versions, "ranks": len(sources), "not_seen": bad}, line))
+        for reason in (*(f"{what} differs" for what in other), *(f"{name}: {why}" for name, why in bad.items())):
+            wrong = wrong or f"{reason}, in the worker on {seen.host}"
+    return found, wrong
+
+
+@click.command
+@click.argument(
+    "command",
+    required=False,
+    metavar="[COMMAND]",
+    shell_complete=lambda context, _parameter, begun: cli.shell_complete(context, begun),
+)
+@click.pass_context
+def help(context: click.Context, *, command: str | None) -> None:  # noqa: A001 - the name of the command
+    """Show the help of COMMAND, like `mpired COMMAND --help`, or the list of commands.
+
+    `mpired help statuses` lists the exit statuses.
+
+    \b
+    Examples:
+      mpired help
+      mpired help reduce
+      mpired help statuses
+    """
+    above = context.find_root()
+    if command == "statuses":
+        formatter = above.make_formatter()
+        with formatter.section("Exit statuses"):
+            formatter.write_dl(list(STATUSES.items()))
+        formatter.write("\n`mpired diff`: 0 the files are equal, 1 they differ, 70 internal error.\n")
+        show(formatter.getvalue().rstrip())
+        return
+    asked = cli.resolve_command(above, [command])[1] if command else None
+    show((click.Context(asked, above, command) if asked else above).get_help())
+
+
+@click.command
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
+def completion(*, shell: str) -> None:
+    """Print the script with which a shell completes commands, options, files, ops, datatypes and formats.
+
+    \b
+    bash  eval "$(mpired completion bash)"     in ~/.bashrc
+    zsh   eval "$(mpired completion zsh)"      in ~/.zshrc, after compinit
+    fish  mpired completion fish | source      in ~/.config/fish/config.fish
+
+    \b
+    Examples:
+      mpired completion bash
+    """
+    if (script := get_completion_class(shell)) is not None:
+        source = script(cli, {}, "mpired", COMPLETION).source().strip("\n")
+        show(source.replace('string split ","', 'string split -m 1 ","'))  # of fish: a list of ops has commas
+
+
+@params.command(*SUMMARY, directory="DIR")
+def examples(*, directory: str) -> None:
+    """Copy the sample data and the example ops into DIR, a new directory or an empty one.
+
+    \b
+    Examples:
+      mpired examples try-mpired
+
+    The examples of each command's help run there, in the order of the help; DIR/sample_data/README.md
+    describes the files.
+    """
+    package = Path(mpired.__file__).parent
+    installed = package / "_examples"  # as pyproject.toml puts them there; a clone has them at its top
+    home = installed if installed.is_dir() else package.parent
+    copy_into(directory, [home / name for name in _EXAMPLES], on_commit=signals.commit)
+    summary = {"copied": _EXAMPLES, "inputs": [], "output": directory}
+    tell_summary(summary, f"copied {' and '.join(_EXAMPLES)} -> {directory}; the examples of help run there")
