@@ -29,7 +29,7 @@ from mpired.ranks import (
     unnatural,
     warn_of_units,
 )
-from mpired.sources.open import check_no_input, check_no_other_input
+from mpired.sources.open import check_no_input
 from mpired.values import NUMBER, NUMBERS
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Request(NamedTuple):
         )
         if self.options["types"] is not None or self.op_files:
             others = [(self.options["types"], "the named datatypes"), *((file, "the op") for file in self.op_files)]
-            check_no_other_input(paths, others)
+            check_no_input(paths, others)
 
 
 def read_request(

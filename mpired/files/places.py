@@ -28,9 +28,9 @@ _NAMED_DESCRIPTORS = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
 _NUMBERED_DESCRIPTOR = r"(?:/dev/fd|/proc/self/fd)/([0-9]{1,9})"
 
 
-def recover_for_reading(name: str, context: Context) -> None:
-    """Make sure that no change of a file is half done, before it is read or a new file takes its name."""
-    path = check_is_data(name)
+def recover_for_reading(name: str, context: Context, *, changes: bool = False) -> None:
+    """Make sure that no change of a file is half done, before it is read, or `changes`: a new file takes its name."""
+    path = check_is_data(name, changes=changes)
     if not has_log(path) and not calls.attribute(path, MARK):
         return
     if context.dry_run:
@@ -98,8 +98,8 @@ def _lock_each(
     return targets
 
 
-def existing_file(path: str) -> os.stat_result | None:
-    """Return the status of an existing file, None if there is none; a directory is an error."""
+def replaced_file(path: str, context: Context, *, overwrite: bool) -> os.stat_result | None:
+    """Return the status of the file that a result replaces, None if there is none, when no change is half done."""
     status = None
     try:
         status = os.stat(path)
@@ -108,12 +108,16 @@ def existing_file(path: str) -> os.stat_result | None:
             raise
     if path.endswith("/") or (status is not None and stat.S_ISDIR(status.st_mode)):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if status is not None and not overwrite:
+        raise exists_error(path)
+    recover_for_reading(path, context, changes=True)
     return status
 
 
-def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> None:
-    """Check that results can be written to paths, as far as that shows without making or locking anything."""
+def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> dict[str, os.stat_result | None]:
+    """Return the files that results replace, if they can be written there, as far as that shows before anything is."""
     checked, errors = list(paths), []
+    replaced: dict[str, os.stat_result | None] = {}
     folders = set[str]()  # in which files can be made: each is checked once
     for path in checked:
         try:
@@ -125,9 +129,7 @@ def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> Non
 
                 stores.check_new(path, overwrite=overwrite)
                 continue
-            if existing_file(path) is not None and not overwrite:
-                raise exists_error(path)
-            recover_for_reading(path, context)
+            replaced[path] = replaced_file(path, context, overwrite=overwrite)
             if (folder := os.path.dirname(calls.followed(path))) in folders:
                 continue
             with calls.errors_name(path):
@@ -139,6 +141,7 @@ def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> Non
         except (MpiredError, OSError) as error:
             errors.append(error)
     raise_all(errors, len(checked), "outputs")
+    return replaced
 
 
 def in_the_way(paths: Iterable[str]) -> list[OutputExistsError]:

@@ -20,7 +20,7 @@ from mpired.files.output import open_output
 from mpired.formats import Array, RankFile
 from mpired.options import Options
 from mpired.queries.figures import Bins, Figures, Part, Plane
-from mpired.sources.open import check_no_input, check_no_other_input
+from mpired.sources.open import check_no_input
 
 MOST_CELLS = 1000
 """The most cells of a map along each axis."""
@@ -58,7 +58,7 @@ def check_replaces_none(png: str | None, files: Sequence[RankFile], options: Opt
         check_no_input(
             [png], [(source, "the elements") for file in files for source in file.sources], "name another picture"
         )
-        check_no_other_input([png], [(options["types"], "the named datatypes")])
+        check_no_input([png], [(options["types"], "the named datatypes")])
 
 
 def drawing() -> ModuleType:

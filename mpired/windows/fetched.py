@@ -67,7 +67,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
     def keep(self, elements: np.ndarray, model: Model, op: ops.Op) -> None:
         """Take elements that are like those of a window, of one array; a file is in place then."""
         output, like = self._output, model.buffers[0]
-        replaced = output.existing if isinstance(output, Draft) else None
+        replaced = output.status if isinstance(output, Draft) else None
         if replaced and model.source and inode(replaced) == model.source.inode:
             raise UsageError("`fetch`", f"{self._path} is the target; choose another file")
         _, layout = laid_out(self._path, self._to, model, op)
