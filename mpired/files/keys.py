@@ -148,7 +148,7 @@ class Keys:
             calls.unlink(self._own_name, self._dirfd)
         fd = calls.open_new(self._own_name, self._dirfd)
         if self._target is None:
-            os.fchmod(fd, copying.default_mode())
+            os.fchmod(fd, calls.default_mode())
         else:
             copying.copy_metadata(os.fstat(self._target), self._target, fd, bits=0o666, attributes=False)
         return fd

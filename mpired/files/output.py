@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import stat
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -58,6 +59,8 @@ class StreamOutput(Scratch):
 
     def check(self) -> None:
         """Open the stream, and raise `OSError` if it takes nothing, as far as that can be known before."""
+        if self._number is None and stat.S_ISFIFO(os.stat(self._path).st_mode):
+            return  # its opening waits for its reader
         with calls.errors_name(self.stream_name):
             calls.write_all(self._stream, b"")
             gone = select.poll()

@@ -28,9 +28,9 @@ _NAMED_DESCRIPTORS = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
 _NUMBERED_DESCRIPTOR = r"(?:/dev/fd|/proc/self/fd)/([0-9]{1,9})"
 
 
-def recover_for_reading(name: str, context: Context, *, changes: bool = False) -> None:
-    """Make sure that no change of a file is half done, before it is read, or `changes`: a new file takes its name."""
-    path = check_is_data(name, changes=changes)
+def recover_for_reading(name: str, context: Context) -> None:
+    """Make sure that no change of a file is half done, before it is read or a new file takes its name."""
+    path = check_is_data(name)
     if not has_log(path) and not calls.attribute(path, MARK):
         return
     if context.dry_run:
@@ -110,7 +110,8 @@ def replaced_file(path: str, context: Context, *, overwrite: bool) -> os.stat_re
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if status is not None and not overwrite:
         raise exists_error(path)
-    recover_for_reading(path, context, changes=True)
+    if has_log(check_is_data(path, changes=True), status):
+        recover_for_reading(path, context)
     return status
 
 
@@ -179,11 +180,6 @@ def is_stream(path: str) -> bool:
     except OSError:
         return False
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
-
-
-def is_fifo(path: str) -> bool:
-    """Return whether `path` is a FIFO, whose opening waits for its reader."""
-    return descriptor_of(path) is None and stat.S_ISFIFO(os.stat(path).st_mode)
 
 
 def is_terminal(path: str) -> bool:

@@ -61,7 +61,8 @@ class Draft(Place, Scratch):
         self._packing, self._overwrite, self.durable, self._kept_open = packing, overwrite, durable, kept_open
         self.target = target = place if isinstance(place, Target) else None
         self.protocol = "rename" if target else "new file"  # the name of the way in which a target changes
-        self._waiting = target.waiting if target else LockTimeout(context.lock_timeout)
+        self._waiting = target.waiting if target else None  # how long to wait for others, from the first wait on
+        self._timeout = context.lock_timeout
         self.within: list[str] = []  # the files of its content: it is open to no more users than each of them
         status = place.status if place else replaced_file(path, context, overwrite=overwrite)
         with calls.errors_name(path), calls.undoing(self.close):  # the current directory may be gone
@@ -103,6 +104,7 @@ class Draft(Place, Scratch):
             if status is not None and not stat.S_ISREG(status.st_mode):
                 reason = f"needs the name {name} for its draft, which something else has"
                 raise OSError(errno.EEXIST, f"{reason}; remove that", self.name)
+            self._waiting = self._waiting or LockTimeout(self._timeout)
             if self._waiting.deadline <= time.monotonic():
                 reason = f"another command writes to it ({name} is there); wait for it, or"
                 raise LockError(self.name, f"{reason} `mpired recover` removes the draft of one that was killed")
@@ -158,7 +160,7 @@ class Draft(Place, Scratch):
             if self.status is not None:
                 copying.copy_metadata(self.status, self.path, fd, within=self.within)
             else:
-                mode = copying.default_mode()
+                mode = calls.default_mode()
                 os.fchmod(fd, mode & copying.widest(self.within, fd) if self.within else mode)
             if self.durable:
                 calls.fsync(fd)
@@ -386,9 +388,8 @@ def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, 
     logs, name = {home: log}, os.fsdecode(drafts[0].base)
     for directory in others:
         place = first[directory]
-        note = logs[directory] = stack.enter_context(
-            take_pointer(place, partial(LogWriter, place, [place.path], log.identity))
-        )
+        note = take_pointer(place, partial(LogWriter, place, [place.path], log.identity))
+        logs[directory] = stack.enter_context(note)
         note.write_body(LogKind.NOTE, {"home": os.path.relpath(home, directory), "inode": inodes[home], "first": name})
         note.complete()
     return logs

@@ -36,7 +36,7 @@ class Patch(log.LogWriter):
     protocol = "journal"
 
     def __init__(self, target: Target, *, durable: bool) -> None:
-        self._target, self._has_names = target, calls.has_several_names(os.fstat(target.fd))
+        self._target = target
         self._new: list[str] = []  # attributes that the file did not have, which are removed if nothing is committed
         self._attributes: dict[str, str] = {}  # new attributes of the file, in hexadecimal
         with calls.errors_name(target.name):
@@ -73,13 +73,14 @@ class Patch(log.LogWriter):
     def commit(self, on_commit: Callable[[], None]) -> None:
         """Commit the log, write its bytes into the file, and remove it."""
         target = self._target
+        has_names = calls.has_several_names(os.fstat(target.fd))
         with interrupts.defer_signals():
             with calls.errors_name(target.name):
                 take_pointer(target, partial(self.link, target))
                 self.check()
                 if not calls.leads_to(target.base, target.dirfd, target.fd):
                     raise ChangedError(target.name, "was replaced by another program meanwhile; run again")
-                if self._has_names:
+                if has_names:
                     self._mark()
                 if self.durable:
                     calls.fsync_directory(target.dirfd)
@@ -90,7 +91,7 @@ class Patch(log.LogWriter):
                 if self.durable:
                     # Attributes are brought to the disk by a full sync only.
                     calls.fsync(target.fd, content_only=not self._attributes)
-                if self._has_names:
+                if has_names:
                     os.removexattr(target.fd, MARK)
                 log.finish(self.fd, self.names, self.dirfd, durable=self.durable)
 
@@ -116,22 +117,22 @@ class Patch(log.LogWriter):
         super().close()
 
 
-def replacement(target: Target, changed_nbytes: int, commit: str, *, durable: bool) -> Draft | None:
-    """Begin to replace a locked target; None where it takes a patch."""
+def open_update(target: Target, changed_nbytes: int, commit: str, *, durable: bool) -> Update:
+    """Begin to change about `changed_nbytes` of a locked target: by a new file if that costs little, or by a patch."""
     status, user = os.fstat(target.fd), os.geteuid()  # it may have got another name since it was locked
     if target.shared:  # which may only be read
         commit = "rename"
     # A new file has one name, and perhaps another owner and group.
     is_own = user == 0 or (status.st_uid == user and status.st_gid in {os.getegid(), *os.getgroups()})
     if commit == "journal" or (commit == "auto" and (calls.has_several_names(status) or not is_own)):
-        return None
+        return Patch(target, durable=durable)
     is_cheap = commit == "rename" or status.st_size <= max(_SMALL_NBYTES, _LARGE_PART * changed_nbytes)
     try:
         new = Draft(target.name, overwrite=True, durable=durable, place=target)
     except OSError:
         if is_cheap:
             raise
-        return None
+        return Patch(target, durable=durable)
     new.into = new.fd
     with calls.errors_name(target.name), calls.undoing(new.close):
         if copying.clone(target.fd, new.fd):  # which shares the blocks of the target
@@ -141,7 +142,7 @@ def replacement(target: Target, changed_nbytes: int, commit: str, *, durable: bo
             new.old_nbytes, new.copied = status.st_size, 0
             return new
     new.close()
-    return None
+    return Patch(target, durable=durable)
 
 
 Update: TypeAlias = "Draft | Patch"
@@ -160,15 +161,15 @@ class ChangedFile(contextlib.ExitStack):
         super().__init__()
         self._ranges = ranges
         with calls.undoing(self.close):
-            self._target = target or self.enter_context(Target(path, shared=True))
+            target = target or self.enter_context(Target(path, shared=True))
             changed = sum(nbytes for _, nbytes in ranges)
-            if (new := replacement(self._target, changed, "auto", durable=True)) is not None:
-                self.enter_context(new)
+            self._update = self.enter_context(open_update(target, changed, "auto", durable=True))
+            if isinstance(self._update, Draft):
                 for each in ranges:
-                    new.skip(*each)
-                self.drafts: Sequence[Scratch] = (new,)
+                    self._update.skip(*each)
+                self.drafts: Sequence[Scratch] = (self._update,)
                 return
-            scratch = self.enter_context(Scratch(self._target.directory, path))
+            scratch = self.enter_context(Scratch(target.directory, path))
             with calls.errors_name(path):
                 for offset, nbytes in ranges:
                     calls.allocate(scratch.fd, nbytes, offset)
@@ -176,15 +177,10 @@ class ChangedFile(contextlib.ExitStack):
 
     def commit(self, on_commit: Callable[[], None]) -> None:
         """Let the file have the new bytes."""
-        draft = self.drafts[0]
-        if isinstance(draft, Draft):
-            draft.commit(on_commit)
-            return
-        patch = self.enter_context(Patch(self._target, durable=True))
-        for start, nbytes in self._ranges:
-            at = start
-            for block in calls.blocks(draft.fd, start, start + nbytes):
-                patch.write(block, at)
+        for offset, nbytes in self._ranges if isinstance(self._update, Patch) else ():
+            at = offset
+            for block in calls.blocks(self.drafts[0].fd, offset, offset + nbytes):
+                self._update.write(block, at)
                 at += len(block)
-        patch.seal()
-        patch.commit(on_commit)
+        self._update.seal()
+        self._update.commit(on_commit)

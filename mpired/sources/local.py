@@ -43,7 +43,6 @@ class LocalFile(OpenSource):
         return self._fd
 
     def read_into(self, view: memoryview, offset: int) -> int:
-        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
         if self._source.content is None:
             return calls.pread_into(self._fd, view, offset)
         known = self._source.content[offset : offset + len(view)]

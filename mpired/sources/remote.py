@@ -133,7 +133,6 @@ class _OpenRemote(OpenSource):
         self._expected = []
 
     def read_into(self, view: memoryview, offset: int) -> int:
-        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
         at, stop = offset, min(offset + len(view), self._source.nbytes)
         while at < stop:
             piece = self._piece(at, stop - at)[: stop - at]
@@ -262,7 +261,6 @@ class _OpenRemoteStore(OpenStore):
         self._last = "", b""  # an unfinished shard is asked for once for each chunk in it
 
     def names(self) -> list[str]:
-        """Return the names, in their order."""
         return sorted(self._versions)
 
     def content(self, name: str, most: int) -> bytes:

@@ -16,7 +16,7 @@ from mpired.errors import MpiredError, UnconfirmedError, UsageError
 from mpired.files import calls
 from mpired.files.lock import inode
 from mpired.files.output import Output, StreamOutput, open_output
-from mpired.files.places import is_fifo, is_terminal
+from mpired.files.places import is_terminal
 from mpired.files.transaction import Draft
 from mpired.files.urls import check_are_files
 from mpired.formats import RAW, Array, FlatLayout, Format, Layout, Model, format_named, output_format
@@ -94,7 +94,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
                 left = "is removed" if output.take_back() else "has the old elements all the same"
                 reason = f"could not be brought to the disk ({why}), and {left}; nothing else has changed"
                 raise OSError(number, reason, self._path) from error
-        elif isinstance(output, StreamOutput) and not is_fifo(self._path):
+        elif isinstance(output, StreamOutput):
             output.check()
 
     def send(self, name: str, done: Done) -> None:

@@ -18,7 +18,7 @@ from mpired.files.lock import Target, check_reach
 from mpired.files.places import check_new
 from mpired.files.scratch import Scratch
 from mpired.files.transaction import Draft
-from mpired.files.update import Patch, Update, replacement
+from mpired.files.update import Update, open_update
 from mpired.formats import Array, FlatLayout, Format, arrays_in_place, format_to_create, recognise
 from mpired.formats.array import blocks, within_budget
 from mpired.formats.convert import in_form
@@ -76,8 +76,7 @@ class WindowFile:
             self.check_commit(request.commit)
             new = Draft(self.name, overwrite=True, durable=request.durable, place=self.file)
         else:
-            replaced = replacement(self.file, self.changed_nbytes, request.commit, durable=request.durable)
-            return replaced or Patch(self.file, durable=request.durable)
+            return open_update(self.file, self.changed_nbytes, request.commit, durable=request.durable)
         new.into, new.complete = self.fd, encode
         return new
 
