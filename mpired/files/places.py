@@ -99,7 +99,7 @@ def _lock_each(
 
 
 def replaced_file(path: str, context: Context, *, overwrite: bool) -> os.stat_result | None:
-    """Return the status of the file that a result replaces, None if there is none, when no change is half done."""
+    """Return the status of the file that a result replaces, None if there is none; finish a change of it first."""
     status = None
     try:
         status = os.stat(path)
@@ -116,7 +116,7 @@ def replaced_file(path: str, context: Context, *, overwrite: bool) -> os.stat_re
 
 
 def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> dict[str, os.stat_result | None]:
-    """Return the files that results replace, if they can be written there, as far as that shows before anything is."""
+    """Check that results can be written to paths, without making anything; return the status of replaced files."""
     checked, errors = list(paths), []
     replaced: dict[str, os.stat_result | None] = {}
     folders = set[str]()  # in which files can be made: each is checked once

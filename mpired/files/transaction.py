@@ -264,7 +264,7 @@ class Transaction(contextlib.ExitStack):
                         with calls.errors_name(path):
                             opened[directory] = calls.open_directory(directory)
                         self.callback(calls.let_go, opened[directory])
-                    place = Place(path, real, opened[directory], replaced[path])
+                    place = Place(path, real, opened[directory], replaced.get(path))
                 draft = Draft(
                     path, overwrite=overwrite, context=context, place=place, named=named, packing=packing,
                     kept_open=not many,
