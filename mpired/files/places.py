@@ -159,9 +159,9 @@ def check_stdout(path: str) -> None:
 def warn_of_hard_links(paths: Iterable[str]) -> None:
     """Warn of replaced files that have other hard links, which keep the old content."""
     existing = {path: os.stat(path) for path in paths if not is_stream(path) and os.path.exists(path)}
-    replaced = Counter((status.st_dev, status.st_ino) for status in existing.values())
+    replaced = Counter(map(inode, existing.values()))
     for path, status in existing.items():
-        if status.st_nlink > replaced[status.st_dev, status.st_ino]:
+        if status.st_nlink > replaced[inode(status)]:
             cautions.tell(HardLinkWarning(f"{path} is a hard link; its other names keep the old content"))
 
 

@@ -22,7 +22,7 @@ from mpired import codecs, interrupts
 from mpired.context import NO_LIMITS, RESERVED, Context
 from mpired.errors import ChangedError, LockError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, copying, keys
-from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of
+from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of, inode
 from mpired.files.log import LogKind, LogWriter, finish, reason_of, stamp, unconfirmed
 from mpired.files.names import DRAFT, Place, exists_error, own_path, sync_folders
 from mpired.files.places import check_new, is_stream, replaced_file
@@ -92,8 +92,7 @@ class Draft(Place, Scratch):
                     return
                 with interrupts.defer_signals() if named else contextlib.nullcontext():
                     self.fd, self.has_name = create(self.draft_name, self.dirfd, named=named)
-                    made = os.fstat(self.fd)
-                    self.inode = made.st_dev, made.st_ino
+                    self.inode = inode(os.fstat(self.fd))
                 if not self._kept_open:
                     calls.let_go(self.fd)
                     self.fd = -1

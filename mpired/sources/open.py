@@ -14,6 +14,7 @@ from mpired import interrupts
 from mpired.context import FEW_BYTES, STREAMED_BASE_NBYTES, Context
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls, mounts
+from mpired.files.lock import inode
 from mpired.files.names import check_is_data, has_log
 from mpired.files.places import recover_for_reading
 from mpired.files.urls import identity, is_url
@@ -138,18 +139,15 @@ def check_no_input(
     existing: dict[tuple[int, int] | None, str] = {}
     for path in paths:
         with contextlib.suppress(OSError):  # there is no file yet, or the error is raised where it is opened
-            status = None if is_url(path) else os.stat(path)
-            existing[(status.st_dev, status.st_ino) if status else identity(path)] = path
+            existing[identity(path) if is_url(path) else inode(os.stat(path))] = path
     if existing:
         known = {each.inode if isinstance(each, Source) else _inode(each): what for each, what in inputs}
-        for inode, path in existing.items():
-            if inode in known:
-                raise UsageError(path, f"is the file of {known[inode]}, an input of this command; {way_out}")
+        for found, path in existing.items():
+            if found in known:
+                raise UsageError(path, f"is the file of {known[found]}, an input of this command; {way_out}")
 
 
 def _inode(file: object) -> tuple[int, int] | None:
     """Return the inode of a file that is named, None of an option that names none."""
-    if not isinstance(file, str | os.PathLike) or not os.path.isfile(file):
-        return None
-    status = os.stat(file)
-    return status.st_dev, status.st_ino
+    is_file = isinstance(file, str | os.PathLike) and os.path.isfile(file)
+    return inode(os.stat(cast("str", file))) if is_file else None
