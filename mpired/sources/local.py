@@ -97,7 +97,7 @@ class LocalSource(Source):
             source = cls(name, path, stamp_of(status))
             if 0 < source.nbytes <= context.few_bytes:  # of many small ranks each is then opened once
                 content = bytearray(source.nbytes)
-                with contextlib.closing(source.open()) as file:
+                with contextlib.closing(LocalFile(source)) as file:
                     if file.read_into(memoryview(content), 0) < source.nbytes:
                         raise source.changed()
                 source.content = bytes(content)
