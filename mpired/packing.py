@@ -33,7 +33,7 @@ from mpired.log import Progress, step
 from mpired.options import INPUTS, PACKED, RECORDS, Options, PathLike, part
 from mpired.ranks import check_formats
 from mpired.sources.local import LocalSource
-from mpired.sources.open import check_no_input, check_no_other_input, check_unchanged, open_source
+from mpired.sources.open import check_no_input, check_unchanged, open_source
 from mpired.sources.source import OpenSource, Source, local_fd
 
 _BYTE = parse("byte")[0]
@@ -176,7 +176,7 @@ def plan_pack(file: PathLike, output: str, options: Options, context: Context, *
     limit = None if inputs.count is None else Records(datatype, inputs.count, inputs.offset).reach[1]
     source = unpacked(open_source(os.fspath(file), context, limit), inputs)
     check_no_input([output], [(source, "the records")], "name another output")
-    check_no_other_input([output], [(options["types"], "the named datatypes")])
+    check_no_input([output], [(options["types"], "the named datatypes")])
     check_records(source, inputs.offset)
     records = Records.of(source, datatype, inputs.offset, inputs.count)
     chosen = output_format(output, options["to"], RAW.name, terminal=terminal)
@@ -236,7 +236,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
     """Check an unpacking: the type, the file, where its elements go. Nothing is written."""
     declared, datatype = _described(options, context)
     check_are_data([output, into])
-    check_no_other_input([output if into is None else os.fspath(into)], [(options["types"], "the named datatypes")])
+    check_no_input([output if into is None else os.fspath(into)], [(options["types"], "the named datatypes")])
     inputs = InputOptions.of(part(INPUTS, part(PACKED, options)), context)
     buffer, form = _opened(os.fspath(packed), declared, datatype, inputs)
     buffer = within_budget(buffer, context)

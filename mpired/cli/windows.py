@@ -25,7 +25,7 @@ from mpired.queries.elements import in_json
 from mpired.ranks import rank_list
 from mpired.report import Description, Written, describe_request, summarise_request
 from mpired.sources.local import LocalSource
-from mpired.sources.open import check_no_input, check_no_other_input
+from mpired.sources.open import check_no_input
 from mpired.windows.call import (
     Done,
     WindowRequest,
@@ -88,7 +88,7 @@ def get_accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str,
     plan = partial(plan_get_accumulate, targets, origins[0] if origins else None, op, options)
     sources = [(LocalSource(each, each), "the origin") for each in origins if each != "-"]
     check_no_input([fetch], sources, "name another file for the old elements")
-    check_no_other_input([fetch], [(options["map"], "the map"), (options["types"], "the named datatypes")])
+    check_no_input([fetch], [(options["map"], "the map"), (options["types"], "the named datatypes")])
     _call("MPI_Get_accumulate", plan, targets, origins, (fetch, options["to"], options["force"]))
 
 

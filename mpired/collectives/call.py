@@ -26,7 +26,7 @@ from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
 from mpired.formats import Array, ArrayLayout, AtHand, format_named
 from mpired.options import Options
-from mpired.sources.open import check_no_input, check_no_other_input
+from mpired.sources.open import check_no_input
 from mpired.sources.source import Source
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def plan_call(  # noqa: PLR0913 - all that a call is
             read = ((source, name) for name, file in labelled(request.groups) for source in file.sources)
             check_no_input(existing, read, _WAY_OUT[collective.to_root])
             others = [(options["types"], "the named datatypes"), *((file, "the op") for file in request.op_files)]
-            check_no_other_input(existing, others)
+            check_no_input(existing, others)
         for path in paths if options["link"] or options["level"] is not None else ():
             if Compression.of(path, options["level"]) and options["link"]:
                 raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")

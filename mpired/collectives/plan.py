@@ -189,7 +189,7 @@ class _Planner:
         if self.nforward:
             from mpired.sources.compressed import unpacking_nbytes  # noqa: PLC0415 - few ranks are compressed
 
-            self.unpacking = unpacking_nbytes(file.source for file in files)
+            self.unpacking = unpacking_nbytes(file.source for file in files if file.source.is_forward)
         # the memory of a process before its blocks
         self.base = (STREAMED_BASE_NBYTES if self.is_decoded else BASE_NBYTES) + self.unpacking
 

@@ -370,6 +370,13 @@ def fsync_directory(dirfd: int) -> None:
             raise
 
 
+def default_mode() -> int:
+    """Return the permissions of a new file: 0666 less the umask."""
+    with open("/proc/self/status", errors="replace") as file:
+        umask = next((line.split()[1] for line in file if line.startswith("Umask:")), "177")
+    return 0o666 & ~int(umask, 8)
+
+
 def allow_descriptors(wanted: int) -> int:
     """Raise the limit of open files to `wanted`, as far as that is allowed; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -81,7 +81,7 @@ def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[]
                 with os.fdopen(calls.open_new(copy), "wb") as file:
                     undo.callback(calls.unlink, copy)
                     file.write(each.read_bytes())
-                    os.fchmod(file.fileno(), default_mode())
+                    os.fchmod(file.fileno(), calls.default_mode())
         on_commit()
         undo.pop_all()
 
@@ -120,7 +120,8 @@ def copy_metadata(
             os.setxattr(fd, _ACCESS_LIST, listed)
         elif access_list(fd):  # of the directory's, whose users `path` does not let in
             os.removexattr(fd, _ACCESS_LIST)
-    os.fchmod(fd, mode_within(source, path, fd) & bits & widest(within, fd))
+    mode = mode_within(source, path, fd) & bits
+    os.fchmod(fd, mode & widest(within, fd) if within else mode)
 
 
 def widest(within: Sequence[str], fd: int) -> int:
@@ -157,10 +158,3 @@ def mode_within(source: os.stat_result, path: str | int, fd: int) -> int:
 def access_list(file: str | int) -> bytes:
     """Return the access control list of a file, b"" if it has none beyond its mode."""
     return calls.attribute(file, _ACCESS_LIST, _NO_LIST)  # of a file that is gone it is not known
-
-
-def default_mode() -> int:
-    """Return the permissions of a new file: 0666 less the umask."""
-    with open("/proc/self/status", errors="replace") as file:
-        umask = next((line.split()[1] for line in file if line.startswith("Umask:")), "177")
-    return 0o666 & ~int(umask, 8)

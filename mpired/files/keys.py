@@ -61,9 +61,10 @@ class Counted(NamedTuple):
 
 
 def remember(fd: int, value: bytes) -> None:
-    """Give a file the attribute, in the place of the one that it has."""
+    """Give a file the attribute, in the place of the one that it has; an empty one is none."""
     try:
-        os.setxattr(fd, ATTRIBUTE, value)
+        if value:
+            os.setxattr(fd, ATTRIBUTE, value)
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.E2BIG, errno.ERANGE, errno.EDQUOT}:
             error.strerror = f"has no room for {len(value)} more bytes of extended attributes ({error.strerror})"
@@ -147,7 +148,7 @@ class Keys:
             calls.unlink(self._own_name, self._dirfd)
         fd = calls.open_new(self._own_name, self._dirfd)
         if self._target is None:
-            os.fchmod(fd, copying.default_mode())
+            os.fchmod(fd, calls.default_mode())
         else:
             copying.copy_metadata(os.fstat(self._target), self._target, fd, bits=0o666, attributes=False)
         return fd

@@ -68,7 +68,9 @@ os.register_at_fork(after_in_child=lambda: close_open(*_open))
 class Target(Place, calls.Closing):
     """An existing file that this process has locked. The lock ends with the block."""
 
+    status: os.stat_result  # when it was locked
     optional = False  # whether it may stay without a lock where there are none
+    waiting: LockTimeout | None = None  # how long its command waits for others; None for the usual time
 
     def __init__(self, name: str, *, shared: bool = False) -> None:
         path = os.path.realpath(name)
@@ -78,8 +80,7 @@ class Target(Place, calls.Closing):
                 super().__init__(name, path, calls.open_directory(os.path.dirname(path)))
         _open.update((self.fd, self.dirfd))
         self.shared = shared  # whether it is open for reading alone, and other readers may have it locked as well
-        self.waiting = LockTimeout()  # how long its command waits for others
-        self.status = os.fstat(self.fd)  # when it was locked
+        self.status = os.fstat(self.fd)
 
     def close(self) -> None:
         """Close the file."""

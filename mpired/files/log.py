@@ -139,7 +139,7 @@ class LogWriter(calls.Closing):
         if self.durable:
             calls.fsync(self.fd)
 
-    def commit(self) -> None:
+    def commit_header(self) -> None:
         """Complete a log: the commit point, after which this or the next command finishes it."""
         try:
             with calls.errors_name(self.file.name):

@@ -54,8 +54,9 @@ class Place:
 
     durable = True  # whether its name is synced
 
-    def __init__(self, name: str, path: str, dirfd: int) -> None:
+    def __init__(self, name: str, path: str, dirfd: int, status: os.stat_result | None = None) -> None:
         self.directory, base = os.path.split(path)
+        self.status = status  # of the file that is replaced, or when it was locked; None if there is none
         self.name = name  # the file in messages
         self.path = path  # without symbolic links
         self.dirfd = dirfd  # of its directory
@@ -115,7 +116,8 @@ def check_are_data(words: Iterable[object]) -> None:
     # and to open a FIFO again would wait for a writer that never comes.
     pipes: dict[tuple[int, int], str] = {}
     for path in (os.fspath(word) for word in words if isinstance(word, str | os.PathLike)):
-        check_is_data(path)
+        if ".mpired" in path or os.path.islink(path):
+            check_is_data(path)
         try:
             status = os.stat(path)
         except (OSError, ValueError):  # raised again where the file is opened

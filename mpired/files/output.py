@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import stat
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -33,19 +34,20 @@ class StreamOutput(Scratch):
 
     def __init__(
         self,
-        name: str,  # the stream in messages
-        opener: Callable[[], int],  # returns a descriptor to write to; for a FIFO it waits
+        path: str,
+        number: int | None,  # of the descriptor that the path means
         packing: Compression | None = None,  # how it is compressed
     ) -> None:
-        super().__init__(name=f"{name}, kept in {temporary_directory()} first")
-        self.stream_name = name
-        self._opener = opener
-        self._packing = packing
+        self.stream_name = "standard output" if path == "-" else path  # in messages
+        super().__init__(name=f"{self.stream_name}, kept in {temporary_directory()} first")
+        self._path, self._number, self._packing = path, number, packing
         self._flowing = False
 
     @cached_property
     def _stream(self) -> int:
-        return self._opener()
+        # A second opening of a descriptor would start at offset 0 of a redirected file and write over its bytes. That
+        # of a FIFO waits for its reader.
+        return os.open(self._path, os.O_WRONLY | os.O_CLOEXEC) if self._number is None else os.dup(self._number)
 
     def flow(self) -> int | None:
         """Return the stream, for a result that is sent in order as it is computed; None if it is compressed."""
@@ -57,6 +59,8 @@ class StreamOutput(Scratch):
 
     def check(self) -> None:
         """Open the stream, and raise `OSError` if it takes nothing, as far as that can be known before."""
+        if self._number is None and stat.S_ISFIFO(os.stat(self._path).st_mode):
+            return  # its opening waits for its reader
         with calls.errors_name(self.stream_name):
             calls.write_all(self._stream, b"")
             gone = select.poll()
@@ -95,11 +99,7 @@ def open_output(
         from mpired.files.stores import RemoteOutput  # noqa: PLC0415 - most results are files
 
         return RemoteOutput(path, overwrite=overwrite, packing=packing)
-    if (number := descriptor_of(path)) is not None:
-        check_stdout(path)
-        # A second opening would start at offset 0 of a redirected file and write over its bytes.
-        shown = "standard output" if path == "-" else path
-        return StreamOutput(shown, lambda: os.dup(number))
     if is_stream(path):
-        return StreamOutput(path, lambda: os.open(path, os.O_WRONLY | os.O_CLOEXEC), packing)
+        check_stdout(path)
+        return StreamOutput(path, descriptor_of(path), packing)
     return Draft(path, overwrite=overwrite, context=context, place=held.get(path), packing=packing)

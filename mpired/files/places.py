@@ -98,8 +98,8 @@ def _lock_each(
     return targets
 
 
-def existing_file(path: str) -> os.stat_result | None:
-    """Return the status of an existing file, None if there is none; a directory is an error."""
+def replaced_file(path: str, context: Context, *, overwrite: bool) -> os.stat_result | None:
+    """Return the status of the file that a result replaces, None if there is none; finish a change of it first."""
     status = None
     try:
         status = os.stat(path)
@@ -108,12 +108,17 @@ def existing_file(path: str) -> os.stat_result | None:
             raise
     if path.endswith("/") or (status is not None and stat.S_ISDIR(status.st_mode)):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if status is not None and not overwrite:
+        raise exists_error(path)
+    if has_log(check_is_data(path, changes=True), status):
+        recover_for_reading(path, context)
     return status
 
 
-def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> None:
-    """Check that results can be written to paths, as far as that shows without making or locking anything."""
+def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> dict[str, os.stat_result | None]:
+    """Check that results can be written to paths, without making anything; return the status of replaced files."""
     checked, errors = list(paths), []
+    replaced: dict[str, os.stat_result | None] = {}
     folders = set[str]()  # in which files can be made: each is checked once
     for path in checked:
         try:
@@ -125,9 +130,7 @@ def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> Non
 
                 stores.check_new(path, overwrite=overwrite)
                 continue
-            if existing_file(path) is not None and not overwrite:
-                raise exists_error(path)
-            recover_for_reading(path, context)
+            replaced[path] = replaced_file(path, context, overwrite=overwrite)
             if (folder := os.path.dirname(calls.followed(path))) in folders:
                 continue
             with calls.errors_name(path):
@@ -139,6 +142,7 @@ def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> Non
         except (MpiredError, OSError) as error:
             errors.append(error)
     raise_all(errors, len(checked), "outputs")
+    return replaced
 
 
 def in_the_way(paths: Iterable[str]) -> list[OutputExistsError]:
@@ -155,9 +159,9 @@ def check_stdout(path: str) -> None:
 def warn_of_hard_links(paths: Iterable[str]) -> None:
     """Warn of replaced files that have other hard links, which keep the old content."""
     existing = {path: os.stat(path) for path in paths if not is_stream(path) and os.path.exists(path)}
-    replaced = Counter((status.st_dev, status.st_ino) for status in existing.values())
+    replaced = Counter(map(inode, existing.values()))
     for path, status in existing.items():
-        if status.st_nlink > replaced[status.st_dev, status.st_ino]:
+        if status.st_nlink > replaced[inode(status)]:
             cautions.tell(HardLinkWarning(f"{path} is a hard link; its other names keep the old content"))
 
 
@@ -176,11 +180,6 @@ def is_stream(path: str) -> bool:
     except OSError:
         return False
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
-
-
-def is_fifo(path: str) -> bool:
-    """Return whether `path` is a FIFO, whose opening waits for its reader."""
-    return descriptor_of(path) is None and stat.S_ISFIFO(os.stat(path).st_mode)
 
 
 def is_terminal(path: str) -> bool:

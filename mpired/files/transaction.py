@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import stat
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,11 +21,11 @@ from typing import TypeVar
 from mpired import codecs, interrupts
 from mpired.context import NO_LIMITS, RESERVED, Context
 from mpired.errors import ChangedError, LockError, UnconfirmedError, UsageError, raise_all
-from mpired.files import calls, copying
-from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of
+from mpired.files import calls, copying, keys
+from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of, inode
 from mpired.files.log import LogKind, LogWriter, finish, reason_of, stamp, unconfirmed
-from mpired.files.names import DRAFT, Place, check_is_data, exists_error, own_path, sync_folders
-from mpired.files.places import check_new, existing_file, is_stream, recover_for_reading
+from mpired.files.names import DRAFT, Place, exists_error, own_path, sync_folders
+from mpired.files.places import check_new, is_stream, replaced_file
 from mpired.files.scratch import Compression, Scratch, create, remove_dead
 
 _PAUSE = 0.005  # seconds
@@ -37,8 +38,13 @@ class Draft(Place, Scratch):
     # A symbolic link stays, and its target is replaced. An existing file gives its mode, owner and attributes.
 
     directory: str
-    fd, has_name, _owns_dirfd = -1, False, False
+    fd, has_name, _owns_dirfd, _is_sealed = -1, False, False, False
     inode = 0, 0
+    # Of one that a target becomes:
+    into = -1  # the descriptor that gets the new bytes
+    complete: Callable[[Draft], None] | None = None  # fills the file when all bytes are written
+    old_nbytes = 0  # of the old file, if they are taken over
+    copied = sys.maxsize  # how many of these the new file has, or others in their place
 
     def __init__(  # noqa: PLR0913 - all that a result depends on
         self,
@@ -47,27 +53,25 @@ class Draft(Place, Scratch):
         overwrite: bool = False,  # whether an existing file may be replaced
         context: Context = NO_LIMITS,
         durable: bool = True,  # whether the file and its name are synced
-        place: Place | None = None,  # a `Target` that is locked, or a place in a checked folder
+        place: Place | None = None,  # a `Target` that is locked, or a place that was checked
         named: bool = False,  # whether it has a name, by which processes that are not children of this one can open it
         packing: Compression | None = None,  # how it is compressed when it is complete
         kept_open: bool = True,  # else it has a name, and is opened when it is used
     ) -> None:
         self._packing, self._overwrite, self.durable, self._kept_open = packing, overwrite, durable, kept_open
         self.target = target = place if isinstance(place, Target) else None
-        self._waiting = target.waiting if target else LockTimeout(context.lock_timeout)
+        self.protocol = "rename" if target else "new file"  # the name of the way in which a target changes
+        self._waiting = target.waiting if target else None  # how long to wait for others, from the first wait on
+        self._timeout = context.lock_timeout
         self.within: list[str] = []  # the files of its content: it is open to no more users than each of them
-        self.existing = target.status if target else existing_file(path)
-        if self.existing is not None and not overwrite:
-            raise exists_error(path)
+        status = place.status if place else replaced_file(path, context, overwrite=overwrite)
         with calls.errors_name(path), calls.undoing(self.close):  # the current directory may be gone
             real = place.path if place else os.path.realpath(path)
-            if place is None:
-                recover_for_reading(path, context)  # else an unfinished change would meet a new file
-            check_is_data(real, changes=True)
-            Place.__init__(self, path, real, place.dirfd if place else calls.open_directory(os.path.dirname(real)))
+            dirfd = place.dirfd if place else calls.open_directory(os.path.dirname(real))
+            Place.__init__(self, path, real, dirfd, status)
             self._owns_dirfd = place is None
             self.take_draft_name(named=named or not kept_open)
-            if not self.has_name:
+            if not self.has_name and calls.status_at(self.draft_name, self.dirfd):
                 remove_dead(self.draft_name, self.dirfd)  # of a command that was killed
 
     @property
@@ -88,8 +92,7 @@ class Draft(Place, Scratch):
                     return
                 with interrupts.defer_signals() if named else contextlib.nullcontext():
                     self.fd, self.has_name = create(self.draft_name, self.dirfd, named=named)
-                    made = os.fstat(self.fd)
-                    self.inode = made.st_dev, made.st_ino
+                    self.inode = inode(os.fstat(self.fd))
                 if not self._kept_open:
                     calls.let_go(self.fd)
                     self.fd = -1
@@ -100,6 +103,7 @@ class Draft(Place, Scratch):
             if status is not None and not stat.S_ISREG(status.st_mode):
                 reason = f"needs the name {name} for its draft, which something else has"
                 raise OSError(errno.EEXIST, f"{reason}; remove that", self.name)
+            self._waiting = self._waiting or LockTimeout(self._timeout)
             if self._waiting.deadline <= time.monotonic():
                 reason = f"another command writes to it ({name} is there); wait for it, or"
                 raise LockError(self.name, f"{reason} `mpired recover` removes the draft of one that was killed")
@@ -121,9 +125,30 @@ class Draft(Place, Scratch):
             with self.created() as fd:
                 copying.copy_file(source, fd)
 
-    def seal(self) -> None:
-        """Compress and sync the file; raise `OSError` for a lack of space or rights."""
+    def write(self, data: memoryview | bytes, offset: int) -> None:
+        """Put new bytes to their place; offsets ascend if the old ones before it are taken over."""
+        self.skip(offset, len(data))
+        with calls.errors_name(self.name):
+            calls.pwrite_all(self.into, data, offset)
+
+    def skip(self, offset: int, nbytes: int) -> None:
+        """Give the new file the old bytes before a range that is written otherwise."""
+        if self.copied < offset:
+            assert self.target is not None  # noqa: S101 - whose bytes are taken over
+            with calls.errors_name(self.name):
+                copying.copy_sparse(self.target.fd, self.fd, self.copied, offset, self.copied)
+        self.copied = max(self.copied, offset + nbytes)
+
+    def seal(self, new_keys: bytes = b"") -> None:
+        """Complete, compress and sync the file; raise `OSError` for a lack of space or rights."""
+        if self.copied < self.old_nbytes:
+            self.skip(self.old_nbytes, 0)
         with self.created() as fd:
+            if self.complete is not None:
+                self.complete(self)
+            if self.into >= 0:  # without new keys a target has those that it had
+                old_keys = b"" if self.target is None else calls.attribute(self.target.fd, keys.ATTRIBUTE)
+                keys.remember(fd, new_keys or old_keys)
             if self._packing is not None:
                 made = os.fstat(fd).st_mtime_ns  # a record beside the result is made after that
                 with Scratch(self.directory, self.name) as packed:
@@ -131,16 +156,19 @@ class Draft(Place, Scratch):
                     os.ftruncate(fd, 0)
                     copying.copy_file(packed.fd, fd)
                 os.utime(fd, ns=(made, made))
-            if self.existing is not None:
-                copying.copy_metadata(self.existing, self.path, fd, within=self.within)
+            if self.status is not None:
+                copying.copy_metadata(self.status, self.path, fd, within=self.within)
             else:
-                os.fchmod(fd, copying.default_mode() & copying.widest(self.within, fd))
+                mode = calls.default_mode()
+                os.fchmod(fd, mode & copying.widest(self.within, fd) if self.within else mode)
             if self.durable:
                 calls.fsync(fd)
+        self._is_sealed = True
 
     def commit(self, on_commit: Callable[[], None]) -> None:
         """Make the file durable and put it in its place; `on_commit` is called while signals are still held back."""
-        self.seal()
+        if not self._is_sealed:
+            self.seal()
         publish([self], on_commit)
 
     def take_free_name(self) -> None:
@@ -168,7 +196,7 @@ class Draft(Place, Scratch):
         draft, now = calls.status_at(self.draft_name, self.dirfd), calls.status_at(self.base, self.dirfd)
         if draft is None or draft.st_ino != self.inode[1]:
             raise OSError(errno.ENOENT, "its draft was removed by another process; run again", self.name)
-        if now is None or self.existing is None or not os.path.samestat(now, self.existing):
+        if now is None or self.status is None or not os.path.samestat(now, self.status):
             raise ChangedError(self.name, "was replaced by another program meanwhile; nothing was done, run again")
 
     def rename(self) -> None:
@@ -179,7 +207,7 @@ class Draft(Place, Scratch):
 
     def take_back(self) -> bool:
         """Remove a file again that was new; return whether that worked."""
-        if self.existing is not None:
+        if self.status is not None:
             return False
         try:
             calls.unlink_inode(self.base, self.dirfd, self.inode[1])
@@ -227,7 +255,7 @@ class Transaction(contextlib.ExitStack):
         with calls.undoing(self.close):
             for folder in folders:
                 self._make_folder(folder)
-            check_new(paths, context, overwrite=overwrite)
+            replaced = check_new(paths, context, overwrite=overwrite)
             for path, real, packing in zip(paths, calls.real_paths(paths), packings, strict=True):
                 place: Place | None = held.get(path)
                 if place is None:
@@ -235,13 +263,13 @@ class Transaction(contextlib.ExitStack):
                         with calls.errors_name(path):
                             opened[directory] = calls.open_directory(directory)
                         self.callback(calls.let_go, opened[directory])
-                    place = Place(path, real, opened[directory])
+                    place = Place(path, real, opened[directory], replaced.get(path))
                 draft = Draft(
                     path, overwrite=overwrite, context=context, place=place, named=named, packing=packing,
                     kept_open=not many,
                 )  # fmt: skip
                 self.drafts.append(self.enter_context(draft))
-            _check_one_device([draft for draft in self.drafts if draft.existing is not None])
+            _check_one_device([draft for draft in self.drafts if draft.status is not None])
 
     def _make_folder(self, folder: str) -> None:
         """Make a directory, unless another process has made it meanwhile."""
@@ -267,15 +295,15 @@ def _check_one_device(drafts: Sequence[Draft]) -> None:
     """Raise `UsageError` unless files that are replaced together are on one file system: a log is of one."""
     for draft in drafts if len(drafts) > 1 else ():  # one has no log
         devices = {os.fstat(each.dirfd).st_dev for each in (drafts[0], draft)}
-        if draft.existing is not None and devices != {draft.existing.st_dev}:
+        if draft.status is not None and devices != {draft.status.st_dev}:
             reason = f"is not on the file system of {drafts[0].name}, and both are replaced together"
             raise UsageError(draft.name, f"{reason}; replace the files of each file system by a command of their own")
 
 
 def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
     """Let sealed drafts take their places, all of them or none: the new ones first, then those that replace."""
-    new = [draft for draft in drafts if draft.existing is None]
-    replaced = [draft for draft in drafts if draft.existing is not None]
+    new = [draft for draft in drafts if draft.status is None]
+    replaced = [draft for draft in drafts if draft.status is not None]
     linked: list[Draft] = []
     with interrupts.defer_signals():
         try:
@@ -331,7 +359,7 @@ def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None
         sync_folders(drafts)
         log, *notes = logs.values()
         try:
-            log.commit()
+            log.commit_header()
         finally:  # whatever becomes of the commit, the drafts are not ours to remove if the log stays
             for draft in drafts if log.is_committed else ():
                 draft.has_name = False
@@ -353,15 +381,14 @@ def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, 
     inodes = {directory: os.fstat(first[directory].dirfd).st_ino for directory in (home, *others)}
     numbers = {directory: number for number, directory in enumerate(inodes)}
     log = stack.enter_context(take_pointer(drafts[0], partial(LogWriter, drafts[0], [draft.path for draft in drafts])))
-    steps = [[numbers[each.directory], os.fsdecode(each.base), each.inode[1], stamp(each.existing)] for each in drafts]
+    steps = [[numbers[each.directory], os.fsdecode(each.base), each.inode[1], stamp(each.status)] for each in drafts]
     folders = [[inode, os.path.relpath(directory, home)] for directory, inode in inodes.items()]
     log.write_body(LogKind.PUTS, {"folders": folders, "steps": steps})
     logs, name = {home: log}, os.fsdecode(drafts[0].base)
     for directory in others:
         place = first[directory]
-        note = logs[directory] = stack.enter_context(
-            take_pointer(place, partial(LogWriter, place, [place.path], log.identity))
-        )
+        note = take_pointer(place, partial(LogWriter, place, [place.path], log.identity))
+        logs[directory] = stack.enter_context(note)
         note.write_body(LogKind.NOTE, {"home": os.path.relpath(home, directory), "inode": inodes[home], "first": name})
         note.complete()
     return logs

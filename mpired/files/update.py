@@ -5,18 +5,17 @@ writes the new bytes to a log first and then into the file: the work is that of 
 descriptors stay, but a reader that knows nothing of logs can see half of the change while it is made, or after a crash
 until the next mpired command.
 
-Both are an `Update` with the same steps: `write` the new bytes, `seal` all that can fail, `publish`. Leaving the block
-before `publish` changes nothing.
+Both are an `Update` with the same steps: `write` the new bytes, `seal` all that can fail, `commit`. Leaving the block
+before `commit` changes nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from mpired import interrupts
 from mpired.errors import ChangedError, MpiredError, UsageError
@@ -24,49 +23,11 @@ from mpired.files import calls, copying, keys, log
 from mpired.files.lock import Target
 from mpired.files.names import MARK
 from mpired.files.scratch import Scratch, remove_dead
-from mpired.files.transaction import Draft, publish, take_pointer
+from mpired.files.transaction import Draft, take_pointer
 
 # A file up to this size is copied without asking; of a larger one so much has to change.
 _SMALL_NBYTES = 64 << 20
 _LARGE_PART = 4
-
-
-class NewFile(Draft):
-    """An update by a new file, of a new target or in the place of the old file, whose other bytes it may take over."""
-
-    protocol = "new file"  # the name of the way in which the target changes
-    into = -1  # the descriptor that gets the new bytes
-    complete: Callable[[Draft], None] | None = None  # fills the file when all bytes are written
-    old_nbytes = 0  # of the old file, if they are taken over
-    copied = sys.maxsize  # how many of these the new file has, or others in their place
-
-    def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Put new bytes to their place; offsets ascend if the old ones before it are taken over."""
-        self.skip(offset, len(data))
-        with calls.errors_name(self.name):
-            calls.pwrite_all(self.into, data, offset)
-
-    def skip(self, offset: int, nbytes: int) -> None:
-        """Give the new file the old bytes before a range that is written otherwise."""
-        if self.copied < offset:
-            with calls.errors_name(self.name):
-                copying.copy_sparse(cast("Target", self.target).fd, self.fd, self.copied, offset, self.copied)
-        self.copied = max(self.copied, offset + nbytes)
-
-    def seal(self, new_keys: bytes = b"") -> None:
-        """Complete the new file, and bring it to the disk."""
-        self.skip(self.old_nbytes, 0)
-        with calls.errors_name(self.name):
-            if self.complete is not None:
-                self.complete(self)
-            # Without new keys it has those of the old file.
-            if value := new_keys or (b"" if self.target is None else calls.attribute(self.target.fd, keys.ATTRIBUTE)):
-                keys.remember(self.fd, value)
-        super().seal()
-
-    def publish(self, on_commit: Callable[[], None]) -> None:
-        """Let the new file take its place."""
-        publish([self], on_commit)
 
 
 class Patch(log.LogWriter):
@@ -75,7 +36,7 @@ class Patch(log.LogWriter):
     protocol = "journal"
 
     def __init__(self, target: Target, *, durable: bool) -> None:
-        self._target, self._has_names = target, calls.has_several_names(os.fstat(target.fd))
+        self._target = target
         self._new: list[str] = []  # attributes that the file did not have, which are removed if nothing is committed
         self._attributes: dict[str, str] = {}  # new attributes of the file, in hexadecimal
         with calls.errors_name(target.name):
@@ -90,7 +51,7 @@ class Patch(log.LogWriter):
                     raise
                 raise OSError(error.errno, f"cannot make a log in {target.directory}: {error.strerror}") from error
 
-    def seal(self, new_keys: bytes) -> None:
+    def seal(self, new_keys: bytes = b"") -> None:
         """Complete the log, but for its header, and reserve space in the holes that will be written to."""
         target, status = self._target, self._target.status
         with calls.errors_name(target.name):
@@ -109,27 +70,28 @@ class Patch(log.LogWriter):
             }  # fmt: skip
             self.write_body(log.LogKind.PATCH, body)
 
-    def publish(self, on_commit: Callable[[], None]) -> None:
+    def commit(self, on_commit: Callable[[], None]) -> None:
         """Commit the log, write its bytes into the file, and remove it."""
         target = self._target
+        has_names = calls.has_several_names(os.fstat(target.fd))
         with interrupts.defer_signals():
             with calls.errors_name(target.name):
                 take_pointer(target, partial(self.link, target))
                 self.check()
                 if not calls.leads_to(target.base, target.dirfd, target.fd):
                     raise ChangedError(target.name, "was replaced by another program meanwhile; run again")
-                if self._has_names:
+                if has_names:
                     self._mark()
                 if self.durable:
                     calls.fsync_directory(target.dirfd)
-            self.commit()
+            self.commit_header()
             on_commit()
             with log.unconfirmed(target.name, "the update is committed, but not finished"):
                 log.apply(self.fd, self.header, target.fd, self._attributes)
                 if self.durable:
                     # Attributes are brought to the disk by a full sync only.
                     calls.fsync(target.fd, content_only=not self._attributes)
-                if self._has_names:
+                if has_names:
                     os.removexattr(target.fd, MARK)
                 log.finish(self.fd, self.names, self.dirfd, durable=self.durable)
 
@@ -155,23 +117,23 @@ class Patch(log.LogWriter):
         super().close()
 
 
-def replacement(target: Target, changed_nbytes: int, commit: str, *, durable: bool) -> NewFile | None:
-    """Begin to replace a locked target; None where it takes a patch."""
+def open_update(target: Target, changed_nbytes: int, commit: str, *, durable: bool) -> Update:
+    """Begin to change about `changed_nbytes` of a locked target: by a new file if that costs little, or by a patch."""
     status, user = os.fstat(target.fd), os.geteuid()  # it may have got another name since it was locked
     if target.shared:  # which may only be read
         commit = "rename"
     # A new file has one name, and perhaps another owner and group.
     is_own = user == 0 or (status.st_uid == user and status.st_gid in {os.getegid(), *os.getgroups()})
     if commit == "journal" or (commit == "auto" and (calls.has_several_names(status) or not is_own)):
-        return None
+        return Patch(target, durable=durable)
     is_cheap = commit == "rename" or status.st_size <= max(_SMALL_NBYTES, _LARGE_PART * changed_nbytes)
     try:
-        new = NewFile(target.name, overwrite=True, durable=durable, place=target)
+        new = Draft(target.name, overwrite=True, durable=durable, place=target)
     except OSError:
         if is_cheap:
             raise
-        return None
-    new.into, new.protocol = new.fd, "rename"
+        return Patch(target, durable=durable)
+    new.into = new.fd
     with calls.errors_name(target.name), calls.undoing(new.close):
         if copying.clone(target.fd, new.fd):  # which shares the blocks of the target
             return new
@@ -180,10 +142,10 @@ def replacement(target: Target, changed_nbytes: int, commit: str, *, durable: bo
             new.old_nbytes, new.copied = status.st_size, 0
             return new
     new.close()
-    return None
+    return Patch(target, durable=durable)
 
 
-Update: TypeAlias = "NewFile | Patch"
+Update: TypeAlias = "Draft | Patch"
 """A change of a locked file in preparation."""
 
 
@@ -199,16 +161,15 @@ class ChangedFile(contextlib.ExitStack):
         super().__init__()
         self._ranges = ranges
         with calls.undoing(self.close):
-            self._target = target or self.enter_context(Target(path, shared=True))
+            target = target or self.enter_context(Target(path, shared=True))
             changed = sum(nbytes for _, nbytes in ranges)
-            self._update = replacement(self._target, changed, "auto", durable=True)
-            if self._update is not None:
-                self.enter_context(self._update)
+            self._update = self.enter_context(open_update(target, changed, "auto", durable=True))
+            if isinstance(self._update, Draft):
                 for each in ranges:
                     self._update.skip(*each)
                 self.drafts: Sequence[Scratch] = (self._update,)
                 return
-            scratch = self.enter_context(Scratch(self._target.directory, path))
+            scratch = self.enter_context(Scratch(target.directory, path))
             with calls.errors_name(path):
                 for offset, nbytes in ranges:
                     calls.allocate(scratch.fd, nbytes, offset)
@@ -216,12 +177,10 @@ class ChangedFile(contextlib.ExitStack):
 
     def commit(self, on_commit: Callable[[], None]) -> None:
         """Let the file have the new bytes."""
-        update = self._update or self.enter_context(Patch(self._target, durable=True))
-        if self._update is None:
-            for offset, nbytes in self._ranges:
-                at = offset
-                for block in calls.blocks(self.drafts[0].fd, offset, offset + nbytes):
-                    update.write(block, at)
-                    at += len(block)
-        update.seal(b"")
-        update.publish(on_commit)
+        for offset, nbytes in self._ranges if isinstance(self._update, Patch) else ():
+            at = offset
+            for block in calls.blocks(self.drafts[0].fd, offset, offset + nbytes):
+                self._update.write(block, at)
+                at += len(block)
+        self._update.seal()
+        self._update.commit(on_commit)

@@ -18,13 +18,12 @@ import numpy as np
 
 from mpired.errors import DatatypeError, UsageError
 from mpired.files import calls
-from mpired.files.scratch import Scratch
 from mpired.files.urls import signed
 from mpired.formats.npy import header_of
 from mpired.sources.local import LocalSource
 from mpired.sources.open import open_source
 from mpired.sources.source import STANDARD_INPUT, OpenBytes, OpenSource, Source
-from mpired.sources.stream import StreamSource
+from mpired.sources.stream import StreamSource, copied
 
 if TYPE_CHECKING:
     from mpired.formats.input_options import InputOptions
@@ -40,17 +39,12 @@ class MemorySource(Source):
         self.name = name
         self.parts = parts
         self.nbytes = sum(map(len, parts))
-        self._scratch: Scratch | None = None
+        self._copy: LocalSource | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # For a process that has not this memory. The scratch file is there as long as this source is.
-        if self._scratch is None:
-            scratch, at = Scratch(), 0
-            for part in self.parts:
-                calls.pwrite_all(scratch.fd, part, at)
-                at += len(part)
-            self._scratch = scratch
-        return LocalSource(self.name, self._scratch.shared.path).__reduce__()
+        # For a process that has not this memory. The copy is there as long as this source is.
+        self._copy = self._copy or copied(self.name, self.open())
+        return self._copy.__reduce__()
 
     def open(self) -> OpenSource:
         """Open it for reading."""

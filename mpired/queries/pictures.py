@@ -21,7 +21,7 @@ from mpired.formats import Array, RankFile
 from mpired.options import Options
 from mpired.queries.figures import Bins, Figures, Part, Plane
 from mpired.ranks import RankWord
-from mpired.sources.open import check_no_input, check_no_other_input
+from mpired.sources.open import check_no_input
 
 MOST_CELLS = 1000
 """The most cells of a map along each axis."""
@@ -59,7 +59,7 @@ def check_replaces_none(png: str | None, files: Sequence[RankFile], options: Opt
         check_no_input(
             [png], [(source, "the elements") for file in files for source in file.sources], "name another picture"
         )
-        check_no_other_input([png], [(options["types"], "the named datatypes")])
+        check_no_input([png], [(options["types"], "the named datatypes")])
 
 
 def drawing() -> ModuleType:

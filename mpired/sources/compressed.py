@@ -27,11 +27,12 @@ _LEAST_AHEAD = 32 << 10  # fewer bytes are a header
 
 
 class CompressedSource(Source):
-    """The content of compressed bytes, read forward; each opening starts at the beginning."""
+    """The content of compressed bytes: read forward from its start at each opening, or in any order from a copy."""
 
     packed: Source
     is_forward = True
     nbytes = 0
+    _copy: LocalSource | None = None  # read in any order; None if each opening makes one
 
     def __init__(
         self, packed: Source, codec: str, takes: int, limit: int | None = None, max_open_files: int | None = None
@@ -53,7 +54,9 @@ class CompressedSource(Source):
 
     def open(self) -> OpenSource:
         """Open it for reading."""
-        return self._only or self._opened()
+        if self.is_forward:
+            return self._only or self._opened()
+        return (self._copy or copied(self.name, self._opened())).open()
 
     def _opened(self) -> Forward:
         fill = _unpacking(self.packed, CODECS[self.codec])
@@ -61,6 +64,8 @@ class CompressedSource(Source):
 
     def kept(self) -> Source:
         """Return the content in a scratch file, which stays or, if there are many, is there only while it is open."""
+        if not self.is_forward:
+            return self
         copy = copied(self.name, self.open())
         self.check_unchanged()
         if self._only is not None:
@@ -72,21 +77,10 @@ class CompressedSource(Source):
         stays = len(_copies) < most // 2
         if stays:
             _copies.add(copy.keep)
-        return UnpackedSource(self, copy, stays=stays)
-
-
-class UnpackedSource(Source):
-    """The content of a compressed file, read in any order."""
-
-    def __init__(self, forward: CompressedSource, copy: LocalSource, *, stays: bool) -> None:
-        self.name, self.packed, self.nbytes = forward.name, forward.packed, copy.nbytes
-        self.inode, self.is_private = forward.inode, stays or forward.is_private
-        self.forward = forward
-        self._copy = copy if stays else None  # None if it is decompressed whenever it is opened
-
-    def open(self) -> OpenSource:
-        """Open it for reading."""
-        return (self._copy or copied(self.name, self.forward.open())).open()
+        unpacked = self.named(self.name)
+        unpacked.is_forward, unpacked.is_private, unpacked.nbytes = False, stays or self.is_private, copy.nbytes
+        unpacked._copy = copy if stays else None  # noqa: SLF001 - of its own class
+        return unpacked
 
 
 def unpacking_nbytes(sources: Iterable[Source]) -> int:

@@ -25,17 +25,24 @@ class LocalFile(OpenSource):
     """An open file of this machine; if its bytes were read when it was inspected, opened for its descriptor alone."""
 
     def __init__(self, source: LocalSource) -> None:
-        self._source, self._fd = source, -1 if source.content is not None else source.descriptor()
+        self._source, self._fd = source, -1
+        if source.content is None:
+            self._fd = self.fd
 
     @property
     def fd(self) -> int:  # type: ignore[override]
-        """The descriptor."""
+        """The descriptor, of the file that was checked."""
         if self._fd < 0:
-            self._fd = self._source.descriptor()
+            with calls.errors_name(self._source.name):
+                self._fd = os.open(self._source.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                self._source.check_unchanged(self._fd)
+            except ChangedError:
+                self.close()
+                raise
         return self._fd
 
     def read_into(self, view: memoryview, offset: int) -> int:
-        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
         if self._source.content is None:
             return calls.pread_into(self._fd, view, offset)
         known = self._source.content[offset : offset + len(view)]
@@ -46,6 +53,7 @@ class LocalFile(OpenSource):
         """Close it, if it was opened."""
         if self._fd >= 0:
             calls.let_go(self._fd)
+            self._fd = -1
 
 
 stamp_of = operator.attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns")
@@ -88,13 +96,11 @@ class LocalSource(Source):
                 status = os.stat(path)
             source = cls(name, path, stamp_of(status))
             if 0 < source.nbytes <= context.few_bytes:  # of many small ranks each is then opened once
-                fd = source.descriptor()
-                try:
-                    source.content = calls.pread_some(fd, source.nbytes, 0)
-                finally:
-                    calls.let_go(fd)
-                if len(source.content) < source.nbytes:
-                    raise source.changed()
+                content = bytearray(source.nbytes)
+                with contextlib.closing(LocalFile(source)) as file:
+                    if file.read_into(memoryview(content), 0) < source.nbytes:
+                        raise source.changed()
+                source.content = bytes(content)
         return source
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -107,17 +113,6 @@ class LocalSource(Source):
     def open(self) -> OpenSource:
         """Open the file for reading, if it is the one that was checked."""
         return LocalFile(self)
-
-    def descriptor(self) -> int:
-        """Open the file, if it is the one that was checked, and return its descriptor."""
-        with calls.errors_name(self.name):
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            self.check_unchanged(fd)
-        except ChangedError:
-            calls.let_go(fd)
-            raise
-        return fd
 
     def check_unchanged(self, fd: int | None = None) -> None:
         """Raise `ChangedError` if the file, or the open one, is not as it was when it was checked."""

@@ -14,6 +14,7 @@ from mpired import interrupts
 from mpired.context import FEW_BYTES, STREAMED_BASE_NBYTES, Context
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls, mounts
+from mpired.files.lock import inode
 from mpired.files.names import check_is_data, has_log
 from mpired.files.places import recover_for_reading
 from mpired.files.urls import identity, is_url
@@ -38,7 +39,7 @@ def open_source(word: str, context: Context, limit: int | None = None) -> Source
     if context.prefetch is not None and (look := context.prefetch.take(word)) and (found := look.result()):
         return cast("Source", found)
     if "://" in word and is_url(word):
-        from mpired.sources.prefix import object_or_store  # noqa: PLC0415 - most ranks are files
+        from mpired.sources.remote import object_or_store  # noqa: PLC0415 - most ranks are files
 
         return object_or_store(word, context)
     try:
@@ -131,22 +132,23 @@ def _inspect(name: str, context: Context) -> Source | None:
     return open_source(name, context) if is_url(name) or (name != "-" and os.path.isfile(name)) else None
 
 
-def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], way_out: str) -> None:
-    """Check that no result replaces what the same command reads: a repetition would combine its own result."""
+def check_no_input(
+    paths: Iterable[str], inputs: Iterable[tuple[object, str]], way_out: str = "name another output"
+) -> None:
+    """Check that no result replaces a source, or a file, that the same command reads, such as one of definitions."""
+    # A repetition would combine its own result.
     existing: dict[tuple[int, int] | None, str] = {}
     for path in paths:
         with contextlib.suppress(OSError):  # there is no file yet, or the error is raised where it is opened
-            status = None if is_url(path) else os.stat(path)
-            existing[(status.st_dev, status.st_ino) if status else identity(path)] = path
+            existing[identity(path) if is_url(path) else inode(os.stat(path))] = path
     if existing:
-        known = {source.inode: what for source, what in inputs}
-        for inode, path in existing.items():
-            if inode in known:
-                raise UsageError(path, f"is the file of {known[inode]}, an input of this command; {way_out}")
+        known = {each.inode if isinstance(each, Source) else _inode(each): what for each, what in inputs}
+        for found, path in existing.items():
+            if found in known:
+                raise UsageError(path, f"is the file of {known[found]}, an input of this command; {way_out}")
 
 
-def check_no_other_input(paths: Iterable[str], files: Iterable[tuple[object, str]]) -> None:
-    """Check that no result replaces a file without elements that the same command reads, such as definitions."""
-    for name, what in files:
-        if isinstance(name, str | os.PathLike) and os.path.isfile(name):
-            check_no_input(paths, [(LocalSource(os.fspath(name), os.fspath(name)), what)], "name another output")
+def _inode(file: object) -> tuple[int, int] | None:
+    """Return the inode of a file that is named, None of an option that names none."""
+    is_file = isinstance(file, str | os.PathLike) and os.path.isfile(file)
+    return inode(os.stat(cast("str", file))) if is_file else None

@@ -51,7 +51,6 @@ class OpenBytes(OpenSource):
         self._parts = parts
 
     def read_into(self, view: memoryview, offset: int) -> int:
-        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
         done = 0
         for part in self._parts:
             known = part[offset : offset + len(view) - done] if offset < len(part) else b""

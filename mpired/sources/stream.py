@@ -49,7 +49,6 @@ class Forward(OpenSource):
         return max(0, min(nbytes, self.stop - offset))
 
     def read_into(self, view: memoryview, offset: int) -> int:
-        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
         count = self.ahead(len(view), offset)
         at = offset - self._start
         view[:count] = memoryview(self._buffer)[at : at + count]

@@ -16,7 +16,7 @@ from mpired.errors import MpiredError, UnconfirmedError, UsageError
 from mpired.files import calls
 from mpired.files.lock import inode
 from mpired.files.output import Output, StreamOutput, open_output
-from mpired.files.places import is_fifo, is_terminal
+from mpired.files.places import is_terminal
 from mpired.files.transaction import Draft
 from mpired.files.urls import check_are_files
 from mpired.formats import RAW, Array, FlatLayout, Format, Layout, Model, format_named, output_format
@@ -67,7 +67,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
     def keep(self, elements: np.ndarray, model: Model, op: ops.Op) -> None:
         """Take elements that are like those of a window, of one array; a file is in place then."""
         output, like = self._output, model.buffers[0]
-        replaced = output.existing if isinstance(output, Draft) else None
+        replaced = output.status if isinstance(output, Draft) else None
         if replaced and model.source and inode(replaced) == model.source.inode:
             raise UsageError("`fetch`", f"{self._path} is the target; choose another file")
         _, layout = laid_out(self._path, self._to, model, op)
@@ -94,7 +94,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
                 left = "is removed" if output.take_back() else "has the old elements all the same"
                 reason = f"could not be brought to the disk ({why}), and {left}; nothing else has changed"
                 raise OSError(number, reason, self._path) from error
-        elif isinstance(output, StreamOutput) and not is_fifo(self._path):
+        elif isinstance(output, StreamOutput):
             output.check()
 
     def send(self, name: str, done: Done) -> None:

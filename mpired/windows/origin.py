@@ -25,7 +25,7 @@ from mpired.formats.memory import ArrayRank
 from mpired.formats.rank import lacking
 from mpired.ops.state import Elements
 from mpired.options import Options, PathLike
-from mpired.sources.compressed import UnpackedSource, unpacking_nbytes
+from mpired.sources.compressed import unpacking_nbytes
 from mpired.windows.runs import Index, Runs
 
 _BLOCK_NBYTES = 1 << 20
@@ -57,8 +57,7 @@ class Origin:
             reason = f"has {array.count} elements, fewer than `origin_disp={first}` and `origin_count={count}` need"
             raise CountError(self.name, reason)
         self.open_nbytes = _COLUMNS_NBYTES if array.isolated else 0  # memory while it is open
-        if isinstance(array.source, UnpackedSource):
-            self.open_nbytes += unpacking_nbytes([array.source.forward])
+        self.open_nbytes += unpacking_nbytes([array.source])
         self._runs, self._places = runs, np.empty(0, np.int64)  # of a flat file
         self.places_nbytes = 0  # memory of the places of elements, and of all between them
         if runs is not None:

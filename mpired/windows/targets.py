@@ -18,7 +18,7 @@ from mpired.files.lock import Target, check_reach
 from mpired.files.places import check_new
 from mpired.files.scratch import Scratch
 from mpired.files.transaction import Draft
-from mpired.files.update import NewFile, Patch, Update, replacement
+from mpired.files.update import Update, open_update
 from mpired.formats import Array, FlatLayout, Format, arrays_in_place, format_to_create, recognise
 from mpired.formats.array import blocks, within_budget
 from mpired.formats.convert import in_form
@@ -46,7 +46,7 @@ class WindowFile:
     name: str
     format: Format
     windows: Sequence[Array]  # where the elements are changed: one array, or one for each column
-    file: Target | NewFile | None = None  # locked, or being made; `None` in a dry run
+    file: Target | Draft | None = None  # locked, or being made; `None` in a dry run
     nbytes: int = 0  # of the file
     fd: int = -1  # the descriptor that has the bytes of the windows
     # of a file that is written again the one that has all else, such as the schema; `None` if elements are changed
@@ -64,21 +64,19 @@ class WindowFile:
     @property
     def is_new(self) -> bool:
         """Whether the file is being made: even if nothing is combined into it."""
-        return isinstance(self.file, NewFile)
+        return isinstance(self.file, Draft)
 
     def begin(self, request: WindowRequest) -> Update:
         """Begin to change it."""
         assert self.file is not None  # noqa: S101 - in a dry run nothing changes
         encode = None if self.like is None else self._encode
-        if isinstance(self.file, NewFile):
+        if isinstance(self.file, Draft):
             new = self.file
         elif encode is not None:
             self.check_commit(request.commit)
-            new = NewFile(self.name, overwrite=True, durable=request.durable, place=self.file)
-            new.protocol = "rename"
+            new = Draft(self.name, overwrite=True, durable=request.durable, place=self.file)
         else:
-            replaced = replacement(self.file, self.changed_nbytes, request.commit, durable=request.durable)
-            return replaced or Patch(self.file, durable=request.durable)
+            return open_update(self.file, self.changed_nbytes, request.commit, durable=request.durable)
         new.into, new.complete = self.fd, encode
         return new
 
@@ -146,7 +144,7 @@ def make_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
     """Make a target that does not exist yet."""
     row, keyed = _row(name, request), bool(request.keys)
     try:  # of those who make it with a file of keys one at a time
-        draft = NewFile(name, context=request.inputs.context, durable=request.durable, named=keyed)
+        draft = Draft(name, context=request.inputs.context, durable=request.durable, named=keyed)
     except OutputExistsError as error:
         raise Appeared from error
     stack.enter_context(draft)
@@ -162,7 +160,7 @@ def _row(name: str, request: WindowRequest) -> Format:
     return format_to_create(name, like=like, declared=(request.within or request.inputs.datatype) is not None)
 
 
-def _new_window(name: str, row: Format, request: WindowRequest, draft: NewFile | None, stack: ExitStack) -> WindowFile:
+def _new_window(name: str, row: Format, request: WindowRequest, draft: Draft | None, stack: ExitStack) -> WindowFile:
     """Fill the draft of a new target with initial elements; in a dry run there is no draft."""
     assert request.create is not None  # noqa: S101 - else nothing is made
     inputs, model = request.inputs, request.create
@@ -190,7 +188,7 @@ def _new_window(name: str, row: Format, request: WindowRequest, draft: NewFile |
     return WindowFile(name, row, [window], draft, nbytes, -1 if draft is None else draft.fd)
 
 
-def _new_columns(name: str, row: Format, request: WindowRequest, draft: NewFile | None, stack: ExitStack) -> WindowFile:
+def _new_columns(name: str, row: Format, request: WindowRequest, draft: Draft | None, stack: ExitStack) -> WindowFile:
     """Return a new target with columns: the first origin, with other elements in the columns that are combined."""
     model = request.create
     assert model is not None  # noqa: S101 - else nothing is made

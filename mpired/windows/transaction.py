@@ -266,7 +266,7 @@ class Work:
             if window.update is None:
                 continue
             try:
-                window.update.publish(interrupts.committed if changed else self.request.inputs.context.on_commit)
+                window.update.commit(interrupts.committed if changed else self.request.inputs.context.on_commit)
             except (MpiredError, OSError) as error:
                 if changed and not isinstance(error, UnconfirmedError):
                     why = error.reason if isinstance(error, MpiredError) else error.strerror

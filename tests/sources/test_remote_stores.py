@@ -13,7 +13,7 @@ from rows import together
 from setups import little_is_enough
 
 from mpired.files.stores import Version
-from mpired.sources import prefix
+from mpired.sources import remote
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -76,11 +76,11 @@ def test_the_same_result_as_of_directories(remote):
 
 
 def all_are_long():
-    vars(prefix)["_DOCUMENTS_NBYTES"] = 0
+    vars(remote)["_DOCUMENTS_NBYTES"] = 0
 
 
 def few_are_many():
-    vars(prefix)["_MOST_OBJECTS"] = 2
+    vars(remote)["_MOST_OBJECTS"] = 2
 
 
 def test_chunks_that_are_not_there_and_limits(remote):
