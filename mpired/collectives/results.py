@@ -233,7 +233,7 @@ def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, request: Re
     """Let a result replace the file of its rank."""
     file, share, options = receiver.file, receiver.share, request.options
     form, (op,) = format_named(file.format), request.ops
-    is_local = "in_place" in request.collective.fixed  # an option that the call does not have
+    is_local = request.inputs.in_place  # the call does not have the option
     subject, way_out = (
         (path, "`mpired reduce` writes a new file") if is_local else ("`in_place`", f"{op} needs an `output`")
     )
@@ -247,7 +247,8 @@ def _in_place(path: str, group_plan: GroupPlan, receiver: Recipient, request: Re
         if (datatype := op.result(buffer.datatype)) != (own := stored_array(buffer).datatype):
             raise UsageError(subject, f"would put {datatype.label} in the place of {own.label}; {way_out}")
     if is_local and file.left_out:  # the file keeps its other columns
-        kept = form.inspect(file.source, request.inputs._replace(keep=("*",))).kept
+        combined = tuple(name for each in file.buffers for name in each.columns)
+        kept = form.inspect(file.source, request.inputs._replace(columns=combined, keep=("*",))).kept
         file = file._replace(kept=kept)
         receiver = receiver._replace(file=file)
     model = model_of(group_plan, receiver, request)
