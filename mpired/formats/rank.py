@@ -129,13 +129,11 @@ class RankFile(NamedTuple):
 
     def check(self, taken: Group | None = None, *, complete: bool = False) -> None:
         """Raise an error if no column is a buffer, one has nulls, or, of a `complete` file, one is not a buffer."""
-        if complete or not self.buffers or any(each.nulls for each in self.buffers):
-            if errors := self.obstacles(taken, complete=complete):
-                raise merged(errors)
+        is_plain = self.buffers and not any(each.nulls for each in self.buffers)
+        if (complete or not is_plain) and (errors := self.obstacles(taken, complete=complete)):
+            raise merged(errors)
 
-    def obstacles(
-        self, taken: Group | None = None, *, complete: bool = True, keeps: bool = False
-    ) -> list[MpiredError]:
+    def obstacles(self, taken: Group | None = None, *, complete: bool = True, keeps: bool = False) -> list[MpiredError]:
         """Return an error for each reason why a column is not a buffer: to leave one out is the user's decision."""
         unused = self.others if complete or not self.buffers else ()
         # Columns are offered whose datatypes are `taken` by the op, or the others, if the result `keeps` them.

@@ -202,11 +202,14 @@ class _ArrayPair(NamedTuple):
 
     def described(self, found: _Found) -> Compared:
         """Describe the comparison."""
-        datatypes = dict.fromkeys(array.datatype for array in self.arrays)
-        label, dtypes = " beside ".join(map(str, datatypes)), filter(None, map(dtype_name, datatypes))
+        names: dict[tuple[str, str | None], None] = {}
+        for array in self.arrays:  # numbers that are combined as wider ones have the name that they have in the file
+            is_own = array.stored.isbuiltin != REGISTERED
+            names[(str(array.datatype), dtype_name(array.datatype)) if is_own else (array.stored.name, None)] = None
+        label, dtypes = (" beside ".join(filter(None, each)) for each in zip(*names, strict=True))
         difference, ulp = (each and each[1] for each in found.largest)
         figures = self.arrays[0].count, found.differing, difference, ulp
-        return Compared(self.name, label, " beside ".join(dtypes) or None, *figures, *found.missing, found.unread)
+        return Compared(self.name, label, dtypes or None, *figures, *found.missing, found.unread)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from mpired.formats.rank import choice, ways_out
 from mpired.formats.transposed import in_order
 from mpired.log import step
 from mpired.ops import Op
-from mpired.ops.policy import holds
+from mpired.ops.policy import holds, real_type
 from mpired.ops.state import valid_of
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, Options
@@ -196,9 +196,9 @@ def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> No
     other, like = first
     if own[0] != (theirs := like.buffers[0].datatype):
         reason = f"rank {rank} has datatype {own[0].label}, but rank {other} ({like.source.name!r}) has {theirs.label}"
-        both = (own[0], theirs), (theirs, own[0])
-        wide = next((wide.name.lower() for wide, narrow in both if holds(wide, narrow)), "")
-        way_out = f", such as by `mpired reduce --op sum --result-type {wide}`" if wide else ""
+        wide = own[0], theirs, *map(real_type, ("double", "longdouble"))
+        names = (each.name.lower() for each in wide if holds(each, own[0]) and holds(each, theirs))
+        way_out = next((f", such as by `mpired reduce --op sum --result-type {name}`" for name in names), "")
         raise DatatypeError(name, f"{reason}; convert to one datatype{way_out}")
 
 

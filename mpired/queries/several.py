@@ -9,10 +9,10 @@ from typing import TypeAlias
 
 from mpired.context import Context
 from mpired.errors import MpiredError, NotReadError, UsageError
-from mpired.formats import AtHand
+from mpired.formats import AtHand, InputOptions, look
 from mpired.formats.decoding import decode_worker
 from mpired.formats.recognise import RAW
-from mpired.options import DIFF, Options, checked
+from mpired.options import DIFF, EFFORT, INPUTS, Options, checked, part
 from mpired.progress import track
 from mpired.queries.diff import Difference, diff
 from mpired.ranks.opening import is_of_rank
@@ -20,14 +20,14 @@ from mpired.sources.directory import is_one_rank
 
 _Word: TypeAlias = str | AtHand
 _Files: TypeAlias = dict[str | int, _Word]  # by their names in a directory, or their numbers in a list
-_OF_BYTES = ("examples", "jobs", "max_memory", "max_open_files", "lock_timeout")  # the options that bytes take
+_OF_BYTES = ("examples", "png", "overwrite", *EFFORT, "lock_timeout")  # the options of bytes
 
 
 def compare(a: _Word | Sequence[_Word], b: _Word | Sequence[_Word], options: Options, context: Context) -> Difference:
     """Compare two files, or all files of two directories or lists."""
     if isinstance(a, str | AtHand) and isinstance(b, str | AtHand):
         if not all(isinstance(word, str) and os.path.isdir(word) and not is_one_rank(word) for word in (a, b)):
-            return diff((a, b), options, context)
+            return _of_two((a, b), options, context, typed=part(INPUTS, options) != part(INPUTS, checked(DIFF, {})))
     elif isinstance(alone := a, str | AtHand) or isinstance(alone := b, str | AtHand):
         raise UsageError(_name(alone), "is a file, and the other is a list; give two lists or files")
     if options["png"] is not None:
@@ -66,18 +66,26 @@ def _within(folder: str) -> Iterator[tuple[str, str]]:
 
 
 def _one(key: str | int, words: Sequence[_Word], options: Options, context: Context) -> Difference:
-    """Compare two files; those of no format that is read by their bytes."""
+    """Compare two files of several, of which one that cannot be read does not keep the others from it."""
     a, b = map(_name, words)
     try:
-        try:
-            found = diff(words, options, context)
-        except (NotReadError, UsageError) as error:
-            if error.subject not in (a, b) or options["type"] is not None:
-                raise
-            of_bytes = {key: options[key] for key in _OF_BYTES} | {"type": "byte", "format": RAW.name}
-            found = diff(words, checked(DIFF, of_bytes), context)
+        found = _of_two(words, options, context, typed=options["type"] is not None)
     except (MpiredError, OSError) as error:
         if not is_of_rank(error):
             raise
         found = Difference(equal=False, a=a, b=b, obstacle=str(error))
     return replace(found, name=_title(key, *words))
+
+
+def _of_two(words: Sequence[_Word], options: Options, context: Context, *, typed: bool) -> Difference:
+    """Compare two files; those that no format describes by their bytes, unless options describe them."""
+    try:
+        return diff(words, options, context)
+    except (NotReadError, UsageError) as error:
+        if typed or error.subject not in map(_name, words):
+            raise
+        inputs = InputOptions.of(options, context)
+        if not all(look(word, inputs).obstacle for word in words):
+            raise
+    of_bytes = {key: options[key] for key in _OF_BYTES} | {"type": "byte", "format": RAW.name}
+    return diff(words, checked(DIFF, of_bytes), context)
