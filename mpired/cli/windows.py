@@ -37,7 +37,6 @@ from mpired.report import Description, Written, describe_request, summarise_requ
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input
 from mpired.windows.call import (
-    Done,
     WindowRequest,
     plan_accumulate,
     plan_compare_and_swap,
@@ -45,7 +44,7 @@ from mpired.windows.call import (
     plan_get_accumulate,
 )
 from mpired.windows.fetched import FetchOutput, planned_size
-from mpired.windows.transaction import dry_run, transact
+from mpired.windows.transaction import Work, dry_run, transact
 
 _SHOWN = 8  # origins that were left out, of perhaps thousands
 _OPERANDS = 2  # of compare-and-swap
@@ -173,7 +172,7 @@ def _call(
     """Carry out a call on windows, and print its summary; or the plan of a dry run."""
     path, to, force = ("-", LINES.name, False) if is_element else fetch or (None, None, False)
 
-    def work(request: WindowRequest, context: Context) -> Done | Description:
+    def work(request: WindowRequest, context: Context) -> Work | Description:
         warned.clear()  # of an attempt before
         if context.dry_run:
             planned, fetched = dry_run(request), None
@@ -185,7 +184,7 @@ def _call(
             return transact(request)
         with FetchOutput(path, to, context, targets, overwrite=force) as output:
             done = transact(request, output)
-            output.send(targets[0], done)
+            output.send(targets[0], has_changed=any(done.protocols))
         return done
 
     with collect_warnings() as warned:
@@ -193,22 +192,22 @@ def _call(
     if isinstance(done, Description):
         tell_plan(done, words, warned, "origin")
         return
-    done = done._replace(cautions=tuple(warned))
-    used = done.origins if path is None else words if is_element or done.op.origin else ()
+    done.cautions, skipped = tuple(warned), done.skipped
+    used = done.names if path is None else words if is_element or done.request.op.origin else ()
     figures, line = summarise_request(name, targets, used, done, path)
-    notes = [f"{origin}: already applied, left out" for origin in done.skipped[:_SHOWN]]
-    if len(done.skipped) > _SHOWN:
-        notes.append(f"{len(done.skipped) - _SHOWN} more origins: already applied, left out")
+    notes = [f"{origin}: already applied, left out" for origin in skipped[:_SHOWN]]
+    if len(skipped) > _SHOWN:
+        notes.append(f"{len(skipped) - _SHOWN} more origins: already applied, left out")
     if is_element:
         figures |= _old(done)
     tell_summary(figures, None if is_element else line, done.cautions, notes=notes)
     if report().get("verbose") and not report()["as_json"]:
-        for target, protocol, nbytes in zip(figures["windows"], done.protocols, done.nbytes, strict=True):
-            say(f"{target}: {nbytes} bytes of elements, {protocol or 'not changed'}")
+        for target, protocol, window in zip(figures["windows"], done.protocols, done.windows, strict=True):
+            say(f"{target}: {window.changed_nbytes} bytes of elements, {protocol or 'not changed'}")
     end_without(done.bad)
 
 
-def _old(done: Done) -> dict[str, object]:
+def _old(done: Work) -> dict[str, object]:
     """Return the old element as JSON can hold it: of a pair the value and the index."""
     assert done.fetched is not None  # noqa: S101 - such a call fetches
     if masks_of(done.fetched).any():

@@ -19,7 +19,6 @@ from mpired.files import calls
 from mpired.formats import Array, AtHand, InputOptions, Model, open_rank
 from mpired.formats.array import Reader, within_budget, within_memory
 from mpired.formats.convert import as_in
-from mpired.formats.decoding import Decoder
 from mpired.formats.derived import widened
 from mpired.formats.memory import ArrayRank
 from mpired.formats.names import lacking
@@ -173,17 +172,15 @@ def choose_open(origins: Sequence[Origin], context: Context) -> None:
             nopen, nbytes = nopen + 1, nbytes + origin.open_nbytes
 
 
-def whole(array: Array) -> np.ndarray:
+def whole(array: Array, context: Context) -> np.ndarray:
     """Return all elements of a small array."""
     elements = np.empty(array.count, array.datatype.form)
-    with closing(Decoder()) as decoder, closing(decoder.decoding(array).open()) as reader:
+    with closing((context.worker.decoding(array) if array.isolated else array).open()) as reader:
         valid = reader.read(0, elements)
     return elements if valid is None else np.ma.MaskedArray(elements, ~valid)
 
 
-def open_origin(
-    origin: OriginLike, inputs: InputOptions, options: Options, derived: Datatype | None, decoder: Decoder
-) -> list[Origin]:
+def open_origin(origin: OriginLike, inputs: InputOptions, options: Options, derived: Datatype | None) -> list[Origin]:
     """Open an origin: one array, or all those of a file with columns."""
     first, count, context = options["origin_disp"], options["origin_count"], inputs.context
     for name, number in (("`origin_disp`", first), ("`origin_count`", count or 0)):
@@ -199,7 +196,7 @@ def open_origin(
     file.check(inputs.taken)
     if derived is not None:
         return [_scattered(file.only_buffer(), derived, first, count, context)]
-    arrays = [decoder.decoding(within_budget(each, context)) if each.isolated else each for each in file.buffers]
+    arrays = [context.worker.decoding(within_budget(each, context)) if each.isolated else each for each in file.buffers]
     if is_array:  # a target that is made like it has the format of its name, and native byte order
         arrays, file = [array._replace(fixed_order=True) for array in arrays], file._replace(format="")
     return [Origin(array, context, file.format, first, count) for array in arrays]

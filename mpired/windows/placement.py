@@ -159,7 +159,7 @@ def _read_map(given: Indices, context: Context) -> np.ndarray:
         reason = f"{name} {error.reason.partition(';')[0]}; a map is npy, or parquet or arrow with one column"
         raise UsageError("`map`", reason) from None
     context.check_memory(BASE_NBYTES + array.count * ENTRY_NBYTES)
-    indices = whole(array)
+    indices = whole(array, context)
     if (indices.dtype.kind not in "iu" or array.datatype.group is Group.LOGICAL) and indices.size:
         raise DatatypeError(name, f"holds elements of {array.datatype.label}, and a map is of integers")
     if indices.dtype == np.uint64:

@@ -20,7 +20,9 @@ from mpired.errors import (
     CountError,
     DatatypeError,
     MpiredError,
+    MpiredWarning,
     OutputExistsError,
+    SkippedWarning,
     UnconfirmedError,
     UsageError,
     number,
@@ -34,10 +36,10 @@ from mpired.formats.names import lacking
 from mpired.formats.rank import reordered
 from mpired.log import step
 from mpired.ops.policy import holds
-from mpired.ranks import check_formats
+from mpired.ranks import Skipped, check_formats
 from mpired.sources.directory import check_one_file
 from mpired.sources.local import LocalSource, stamp_of
-from mpired.windows.call import Done, WindowRequest
+from mpired.windows.call import WindowRequest
 from mpired.windows.elements import fold
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.once import not_applied
@@ -46,21 +48,21 @@ from mpired.windows.placement import Given
 from mpired.windows.targets import Appeared, WindowFile, make_window, open_window, plan_window
 
 
-def transact(request: WindowRequest, output: FetchOutput | None = None) -> Done:
+def transact(request: WindowRequest, output: FetchOutput | None = None) -> Work:
     """Carry out a request; `output` gets the old elements before the windows change."""
     while True:
-        with contextlib.suppress(Appeared), contextlib.closing(request.decoder), ExitStack() as stack:
+        with contextlib.suppress(Appeared), ExitStack() as stack:
             work = Work(request, _open(request, output.replaced if output else (), stack), stack)
             work.combine()
             if output is not None and work.fetched is not None:
                 output.keep(work.fetched, work.fetched_model, request.op)
             work.publish()
-            return work.done()
+            return work
 
 
 def dry_run(request: WindowRequest) -> Work:
     """Check a request as `transact` does, without a lock; nothing is made or changed."""
-    with contextlib.closing(request.decoder), ExitStack() as stack:
+    with ExitStack() as stack:
         return Work(request, [plan_window(name, request, stack) for name in request.windows], stack)
 
 
@@ -97,10 +99,11 @@ def _open(request: WindowRequest, replaced: Sequence[str], stack: ExitStack) -> 
 
 
 class Work:
-    """A request at work: all checks, and then the elements; nothing is visible of it until it is published."""
+    """A request at work, and its outcome: nothing is visible of it until it is published."""
 
     def __init__(self, request: WindowRequest, windows: Sequence[WindowFile], stack: ExitStack) -> None:
         self.windows, self._stack, first = windows, stack, windows[0]
+        self.cautions: Sequence[MpiredWarning] = ()  # collected by a command
         if request.complete is not None:
             _check_one(first)
             request = request.complete(request, first.windows[0].datatype)
@@ -139,15 +142,41 @@ class Work:
         if request.inputs.context.max_memory is not None:
             self._check_memory()
         choose_open(self._opened, request.inputs.context)
-        self._entries = tuple(sum(share.access.entries for share in row if share) for row in placed)
-        self.fetched = np.zeros(self._entries[0], first.windows[0].datatype.form) if request.fetch else None
+        self.entries = tuple(sum(share.access.entries for share in row if share) for row in placed)
+        self.fetched = np.zeros(self.entries[0], first.windows[0].datatype.form) if request.fetch else None
         if self.fetched is not None and request.inputs.nullable:
             self.fetched = np.ma.MaskedArray(self.fetched, mask=False)
 
     @property
+    def protocols(self) -> tuple[str, ...]:
+        """For each window how it was changed; "" if it was not."""
+        return tuple(window.update.protocol if window.update else "" for window in self.windows)
+
+    @property
+    def datatypes(self) -> tuple[Datatype, ...]:
+        """The datatypes of the elements of each array."""
+        return tuple(array.datatype for array in self.windows[0].windows)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all origins that can be used."""
+        return [arrays[0].name for arrays in self.request.origins]
+
+    @property
+    def skipped(self) -> list[str]:
+        """The names of the origins that had been applied before."""
+        applied = {number for window in self.windows for number in window.origins}
+        return [name for number, name in enumerate(self.names) if number not in applied] if self.request.keys else []
+
+    @property
+    def bad(self) -> list[Skipped]:
+        """The origins that are left out because they cannot be used."""
+        return [each for warning in self.cautions if isinstance(warning, SkippedWarning) for each in warning.skipped]
+
+    @property
     def fetched_model(self) -> Model:
         """The model of the fetched elements: those of their window, or of the first of several."""
-        count, target = self._entries[0], self.windows[0]
+        count, target = self.entries[0], self.windows[0]
         window = target.windows[0]
         shape: tuple[int, ...] | None = None if window.shape is None else (count,)
         found = [(each, share) for each, share in zip(self.windows, self._placed, strict=True) if share]
@@ -222,7 +251,6 @@ class Work:
         with step("combining the origins"):
             for _ in request.inputs.context.progress(self._combined(), nbytes):
                 pass
-        request.decoder.close()  # a file that is written again takes another worker
         for origin in self._opened:
             origin.array.source.check_unchanged()
         for window in self.windows:
@@ -277,23 +305,6 @@ class Work:
                     raise Appeared from error
                 raise
             changed.append(window.name)
-
-    def done(self) -> Done:
-        """Return the outcome, or that of a dry run."""
-        applied = {number for window in self.windows for number in window.origins}
-        names = [arrays[0].name for arrays in self.request.origins]
-        skipped = [name for number, name in enumerate(names) if number not in applied] if self.request.keys else []
-        return Done(
-            op=self.request.op,
-            protocols=tuple(window.update.protocol if window.update else "" for window in self.windows),
-            datatypes=tuple(window.datatype for window in self.windows[0].windows),
-            entries=self._entries,
-            skipped=tuple(skipped),
-            fetched=self.fetched,
-            model=None if self.fetched is None else self.fetched_model,
-            nbytes=tuple(window.changed_nbytes for window in self.windows),
-            origins=tuple(names),
-        )
 
 
 def _check_one(target: WindowFile) -> None:
