@@ -222,7 +222,7 @@ def _scattered(array: Array, derived: Datatype, first: int, count: int | None, c
     if start < 0 or stop > array.nbytes:
         reach = f"from byte {start} to {stop}"
         raise CountError(name, f"`origin_type` and `origin_count` reach {reach}, but it has {array.nbytes} bytes")
-    runs = Runs.of(typemap, itemsize).repeated(first * itemsize, count, typemap.extent, context)
+    runs = Runs.of(typemap, array.datatype, itemsize).repeated(first * itemsize, count, typemap.extent, context)
     return Origin(array, context, runs=runs)
 
 

@@ -141,7 +141,6 @@ class Work:
                 self._leave_out_applied(window)
         if request.inputs.context.max_memory is not None:
             self._check_memory()
-        choose_open(self._opened, request.inputs.context)
         self.entries = tuple(sum(share.access.entries for share in row if share) for row in placed)
         self.fetched = np.zeros(self.entries[0], first.windows[0].datatype.form) if request.fetch else None
         if self.fetched is not None and request.inputs.nullable:
@@ -247,6 +246,8 @@ class Work:
     def combine(self) -> None:
         """Compute all new elements, and make the updates ready."""
         request = self.request
+        if len(self._opened) > 1:
+            choose_open(self._opened, request.inputs.context)
         nbytes = sum(window.changed_nbytes * len(window.origins) for window in self.windows)
         with step("combining the origins"):
             for _ in request.inputs.context.progress(self._combined(), nbytes):

@@ -42,4 +42,5 @@ def test_everything_that_goes_through_a_type_takes_a_hundred_levels(name):
         for window in transfer.windows(run):
             window.gather(octets[window.starts[0] :], packed)
     assert packed.tobytes() == b"".join(bytes(octets[entry.disp - low :][: entry.form.itemsize]) for entry in entries)
-    assert Runs.of(typemap, component_of(datatype).size).entries == typemap.entries
+    component = component_of(datatype)
+    assert Runs.of(typemap, component, component.size).entries == typemap.entries
