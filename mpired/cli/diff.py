@@ -12,7 +12,7 @@ from mpired.cli import params
 from mpired.cli.messages import answer
 from mpired.errors import MpiredError
 from mpired.options import DIFF
-from mpired.queries import several
+from mpired.queries import diff as queries
 from mpired.queries.elements import in_json
 
 _STATUSES = {"the same": 0, "different": 1, "not known": 3}
@@ -56,7 +56,7 @@ def diff(ctx: click.Context, /, *, a: str, b: str, quiet: bool, **options: Any) 
     """
     words = zip((a, b), params.expand([a], [b]), strict=True)
     one, other = (ranks if word.startswith("@") or len(ranks) > 1 else word for word, ranks in words)
-    found = several.compare(one, other, options, params.context())
+    found = queries.diff(one, other, options, params.context())
     if not quiet:
         answer(_described(in_json(asdict(found))), [str(found)])
     ctx.exit(_STATUSES[found.verdict])

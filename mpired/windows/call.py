@@ -12,7 +12,7 @@ import numpy as np
 
 from mpired import cautions, datatypes, ops
 from mpired.context import Context
-from mpired.datatypes import DATATYPES, Datatype, Group, value_index
+from mpired.datatypes import Datatype, Group, value_index
 from mpired.datatypes.dtypes import BY_NAME
 from mpired.errors import DatatypeError, MpiredWarning, OpError, UsageError
 from mpired.files.lock import inode
@@ -30,8 +30,6 @@ from mpired.windows.once import Key, keys_of
 from mpired.windows.origin import Origin, OriginLike, check_like, open_origin
 from mpired.windows.placement import NO_ORIGIN, Given, Placement
 from mpired.windows.value import element_of
-
-_NAMED_PAIRS = {tuple(part.name for part in row.parts): row for row in DATATYPES if row.parts}
 
 
 @dataclass(frozen=True)
@@ -288,6 +286,6 @@ def component_of(datatype: Datatype) -> Datatype | None:
     names = tuple(name.upper() for name in leaves.pop())
     if len(names) == 1:
         return BY_NAME[names[0]]
-    pair = _NAMED_PAIRS.get(names) or value_index(*(BY_NAME[name] for name in names))
+    pair = value_index(*(BY_NAME[name] for name in names))
     assert pair is not None  # noqa: S101 - there is a datatype that has it
     return pair

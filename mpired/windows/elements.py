@@ -58,7 +58,7 @@ def fold(
             stored.change(as_in(window.stored, elements, window.datatype), file.update)
             if marks is not None and not_null is not None:
                 marks.change(not_null, file.update)
-    for each in overflow.by_op(found):
+    for each in overflow.by_op(found) if found else ():
         overflow.tell(op, window.datatype, each, [origin.name for origin in origins], buffer)
     if nunset := sum(origin.nunset for origin in origins):
         cautions.tell(cautions.unset(nunset, origins[0].array.name, "give the origins a `_FillValue`"))
@@ -75,8 +75,11 @@ class _Stored(NamedTuple):
 
     def change(self, elements: np.ndarray, update: Update) -> None:
         """Write the bytes with other elements, but for those bytes that carry no value; offsets ascend."""
-        itemsize, source = elements.itemsize, elements.view(np.uint8)
-        bounds = [0, *(bound for gap in gaps(elements.dtype) for bound in (gap.start, gap.stop)), itemsize]
+        itemsize, source, unused = elements.itemsize, elements.view(np.uint8), gaps(elements.dtype)
+        bounds = [0, *(bound for gap in unused for bound in (gap.start, gap.stop)), itemsize]
+        if self.at is None and not unused:
+            self.octets[:] = source
+            bounds = []
         for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
             if start < stop:
                 where = slice(start, None, itemsize) if self.at is None else self.at + start

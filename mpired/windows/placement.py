@@ -95,9 +95,10 @@ class Placement(NamedTuple):
         else:
             window, shape = windows[first], windows[first].shape
             if self.box is None and not self.is_numbered:
-                count = 0 if given.entries == 0 else window.count  # nothing to combine (MPI-4.1, 12.3.4)
-                if count:
+                count = 0  # of an origin with nothing to combine (MPI-4.1, 12.3.4)
+                if given.entries != 0:
                     _check_whole(window, given)
+                    count = window.count
                 runs = Runs(np.array([0]), np.array([count]), window.stored.itemsize)
             else:
                 if self.box is None:
