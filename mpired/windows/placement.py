@@ -38,14 +38,6 @@ class Given(NamedTuple):
 NO_ORIGIN = Given("target", None)
 
 
-class WindowShare(NamedTuple):
-    """Elements of one window that a request combines something into."""
-
-    window: Array
-    access: Runs
-    shape: tuple[int, ...] | None  # of the elements when they are fetched; `None` if the window has no shape
-
-
 class Placement(NamedTuple):
     """The options that say where the elements of the origin go."""
 
@@ -87,8 +79,8 @@ class Placement(NamedTuple):
             raise UsageError("`windows`", "is given several times; choose one with `target_rank`, or use `map`")
         return cls(disp, unit, number, typemap, box, indices, rank, is_numbered, context)
 
-    def shares(self, windows: Sequence[Array], given: Given) -> list[WindowShare | None]:
-        """Return for each window its elements, checked."""
+    def runs(self, windows: Sequence[Array], given: Given) -> list[Runs | None]:
+        """Return for each window the elements that something is combined into, checked."""
         first = self.rank or 0
         if self.indices is not None:
             found = self._mapped(windows if self.rank is None else [windows[first]], self.indices, given)
@@ -109,7 +101,7 @@ class Placement(NamedTuple):
                 runs.check(window.source.name, window.nbytes, tail(window.stored))
             if self.box is None and shape is not None and runs.entries != window.count:
                 shape = (runs.entries,)
-            found = [WindowShare(window, runs, shape)]
+            runs.shape, found = shape, [runs]
         return [*[None] * first, *found, *[None] * (len(windows) - first - len(found))]
 
     def _numbered(self, window: Array, given: Given) -> Runs:
@@ -139,7 +131,7 @@ class Placement(NamedTuple):
         _check_counts(given, element.entries * count)  # before they are all laid out
         return element.repeated(start, count, self.typemap.extent, self.context)
 
-    def _mapped(self, windows: Sequence[Array], indices: np.ndarray, given: Given) -> list[WindowShare | None]:
+    def _mapped(self, windows: Sequence[Array], indices: np.ndarray, given: Given) -> list[Runs | None]:
         """Count the entries through all windows in order, as the ranks of one array."""
         _check_counts(given, len(indices), "the map")
         borders = [0, *itertools.accumulate(window.count for window in windows)]
@@ -147,13 +139,13 @@ class Placement(NamedTuple):
         if len(wrong):
             reason = f"entry {wrong[0]} is {indices[wrong[0]]}, which is not an element"
             raise RangeError("`map`", f"{reason}; there are {borders[-1]}, from 0 on")
-        shares: list[WindowShare | None] = []
+        found: list[Runs | None] = []
         for window, (start, stop) in zip(windows, itertools.pairwise(borders), strict=True):
             index = np.flatnonzero((indices >= start) & (indices < stop))
-            access = Runs.mapped(indices[index] - start, index, window.stored.itemsize)
-            shape = window.shape if window.shape is None or len(index) == window.count else (len(index),)
-            shares.append(WindowShare(window, access, shape) if len(index) else None)
-        return shares
+            runs = Runs.mapped(indices[index] - start, index, window.stored.itemsize)
+            runs.shape = window.shape if window.shape is None or len(index) == window.count else (len(index),)
+            found.append(runs if len(index) else None)
+        return found
 
 
 def _read_map(given: Indices, context: Context) -> np.ndarray:

@@ -62,6 +62,7 @@ class Runs:
         self.counts = np.add.reduceat(counts, first) if len(first) else counts  # its elements
         self.itemsize = itemsize
         self.entries = int(counts.sum())
+        self.shape: tuple[int, ...] | None = None  # of the elements when they are fetched; `None` without one
         self.nbytes = self.entries * itemsize  # that will be written, about
         self.held = len(first) * RUN_NBYTES if len(first) > 1 else 0  # bytes of memory of the places, about
         # whether the elements of an origin are needed in their order, so that it need not be in memory

@@ -29,7 +29,7 @@ from mpired.ops.state import Elements
 from mpired.sources.local import LocalSource, stamp_of
 from mpired.sources.source import Source
 from mpired.windows.call import WindowRequest
-from mpired.windows.placement import WindowShare
+from mpired.windows.runs import Runs
 
 _BLOCK_NBYTES = 4 << 20
 _ALIGNMENT = 64
@@ -54,7 +54,7 @@ class WindowFile:
     like: Source | None = None
     rewriting: int = 0  # memory that writing it again takes
     scratch: Scratch | None = None  # has the elements then, as native ones
-    shares: Sequence[tuple[int, WindowShare]] = ()  # its elements in the call, each with the number of its array
+    shares: Sequence[tuple[int, Runs]] = ()  # its elements in the call, each with the number of its array
     origins: Sequence[int] = ()  # the numbers of the origins that are combined into it
     changed_nbytes: int = 0  # about how many bytes are read and written for each origin
     keys: Keys | None = None

@@ -129,19 +129,19 @@ class Work:
         # whether whole origins have the shape of the windows, so that elements of the same index are combined
         self._by_shape = request.placement.indices is None and not request.placement.is_numbered and given[0].whole
         placed = [
-            request.placement.shares([window.windows[i] for window in windows], each) for i, each in enumerate(given)
+            request.placement.runs([window.windows[i] for window in windows], each) for i, each in enumerate(given)
         ]
         self._placed = placed[0]
         for window, row in zip(windows, zip(*placed, strict=True), strict=True):
-            shares = [(i, share) for i, share in enumerate(row) if share is not None and share.access.entries]
-            window.shares = sorted(shares, key=lambda each: each[1].window.offset)  # in the order of the file
-            window.changed_nbytes = sum(share.access.nbytes for _, share in shares)
+            shares = [(i, runs) for i, runs in enumerate(row) if runs is not None and runs.entries]
+            window.shares = sorted(shares, key=lambda each: window.windows[each[0]].offset)  # in the order of the file
+            window.changed_nbytes = sum(runs.nbytes for _, runs in shares)
             window.origins = range(len(request.origins) if shares else 0)
             if request.keys and shares:
                 self._leave_out_applied(window)
         if request.inputs.context.max_memory is not None:
             self._check_memory()
-        self.entries = tuple(sum(share.access.entries for share in row if share) for row in placed)
+        self.entries = tuple(sum(runs.entries for runs in row if runs) for row in placed)
         self.fetched = np.zeros(self.entries[0], first.windows[0].datatype.form) if request.fetch else None
         if self.fetched is not None and request.inputs.nullable:
             self.fetched = np.ma.MaskedArray(self.fetched, mask=False)
@@ -178,9 +178,10 @@ class Work:
         count, target = self.entries[0], self.windows[0]
         window = target.windows[0]
         shape: tuple[int, ...] | None = None if window.shape is None else (count,)
-        found = [(each, share) for each, share in zip(self.windows, self._placed, strict=True) if share]
+        found = [(each, runs.shape) for each, runs in zip(self.windows, self._placed, strict=True) if runs]
         if len(found) == 1:
-            target, (window, _, shape) = found[0]
+            target, shape = found[0]
+            window = target.windows[0]
         array = window.result._replace(count=count, shape=shape, name="", parts=(), modelled_on=())
         array = array._replace(nullable=window.nullable)
         return Model(target.format.name, (array,), window.source, context=self.request.inputs.context)
@@ -216,13 +217,13 @@ class Work:
 
     def _check_memory(self) -> None:
         """Raise `UsageError` if there is less memory than the call needs beside the blocks."""
-        request, shares = self.request, [share for window in self.windows for _, share in window.shares]
-        in_order = all(share.access.in_order for share in shares)
-        held = sum(share.access.held for share in shares)
+        request, shares = self.request, [(window, *share) for window in self.windows for share in window.shares]
+        in_order = all(runs.in_order for _, _, runs in shares)
+        held = sum(runs.held for _, _, runs in shares)
         for origin in self._opened:
             held += origin.places_nbytes + (0 if in_order else origin.count * origin.datatype.itemsize)
         if request.fetch:
-            held += sum(share.access.entries * share.window.datatype.itemsize for share in shares)
+            held += sum(runs.entries * window.windows[i].datatype.itemsize for window, i, runs in shares)
         # A worker that writes a target again has what this process has.
         again = sum(window.rewriting for window in self.windows)
         base = STREAMED_BASE_NBYTES if any(format_named(name).streamed for name in self._formats) else BASE_NBYTES
@@ -270,20 +271,19 @@ class Work:
             if is_changed and (expected is None or self._is_there(expected, window)):
                 window.update = window.begin(self.request)
                 self._stack.enter_context(window.update)
-            for i, share in window.shares if window.origins or self.fetched is not None else ():
-                origins = [self._origins[rank][i] for rank in window.origins]
-                by_shape = self._by_shape and len(share.window.shape or ()) > 1
-                if by_shape or any(each.datatype != share.window.datatype for each in origins):
-                    origins = [each.as_in(share.window, op.rules.missing, by_shape=by_shape) for each in origins]
+            for share in window.shares if window.origins or self.fetched is not None else ():
+                array, origins = window.windows[share[0]], [self._origins[rank][share[0]] for rank in window.origins]
+                by_shape = self._by_shape and len(array.shape or ()) > 1
+                if by_shape or any(each.datatype != array.datatype for each in origins):
+                    origins = [each.as_in(array, op.rules.missing, by_shape=by_shape) for each in origins]
                     for each in origins:
                         self._stack.callback(each.close)
-                name = share.window.name if len(window.shares) > 1 else ""
-                yield from fold(share, op, origins, window, self.fetched, name)
+                yield from fold(window, share, op, origins, self.fetched)
 
     def _is_there(self, expected: np.ndarray, window: WindowFile) -> bool:
         """Return whether a window has the element that is expected: a target that stays is not written."""
         found = np.ma.zeros(1, expected.dtype)
-        for _ in fold(window.shares[0][1], self.request.op, [], window, found):
+        for _ in fold(window, window.shares[0], self.request.op, [], found):
             pass
         missing = np.ma.is_masked(found)
         same = np.ma.getdata(found).tobytes() == np.ma.getdata(expected).tobytes()
