@@ -101,7 +101,7 @@ class Window:
         origins = rank_list([at_hand(each, f"origin {number}") for number, each in enumerate(given)], options)
         plan = partial(plan_accumulate, self.paths, origins, op, options)
         done = repeated(plan, lambda request, _: transact(request), [*paths(origins)], context)
-        return len(done.names) - len(done.skipped)
+        return len(done.request.origins) - len(done.skipped)
 
     @with_options(*FETCH, "progress")
     def get_accumulate(self, origin: Rank | None, op: OpLike, *, context: Context, **options: Any) -> np.ndarray:

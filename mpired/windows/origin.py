@@ -74,27 +74,25 @@ class Origin:
     def read(self, index: Index) -> Elements:
         """Return elements in an array of the caller's own, and which of them are there; None for all."""
         elements = self._all
+        if elements is None and isinstance(index, slice):
+            if self._runs is not None:
+                return self._scattered(self._runs, index)
+            block = np.empty(index.stop - index.start, self.datatype.form)
+            reader = self._reader or self.array.open()
+            if self.stays_open:
+                self._reader = reader
+            with nullcontext() if self.stays_open else closing(reader):
+                return block, reader.read(self._first + index.start, block)
         if elements is None:
-            if isinstance(index, slice):
-                return self._range(index)
+            assert isinstance(index, np.ndarray)  # noqa: S101 - else it has returned
             first, last = (int(index.min()), int(index.max())) if len(index) else (0, 0)
             if last - first < 2 * len(index):  # near each other
-                elements, index = self._range(slice(first, last + 1)), index - first
+                elements, index = self.read(slice(first, last + 1)), index - first
             else:
-                elements = self._all = self._range(slice(0, self.count))
+                elements = self._all = self.read(slice(0, self.count))
         values, there = elements
         some = values[index]
         return some.copy() if isinstance(index, slice) else some, None if there is None else there[index]
-
-    def _range(self, index: slice) -> Elements:
-        if self._runs is not None:
-            return self._scattered(self._runs, index)
-        block = np.empty(index.stop - index.start, self.datatype.form)
-        reader = self._reader or self.array.open()
-        if self.stays_open:
-            self._reader = reader
-        with nullcontext() if self.stays_open else closing(reader):
-            return block, reader.read(self._first + index.start, block)
 
     def _scattered(self, runs: Runs, index: slice) -> Elements:
         """Read elements at the places of runs with all that lies between them."""
