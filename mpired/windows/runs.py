@@ -75,10 +75,13 @@ class Runs:
         """Return the elements of a type map, in its order: one for each component, which has `itemsize` bytes."""
         stretches = pieces(typemap, sys.maxsize)
         assert stretches is not None  # noqa: S101 - any number of them
-        if not component.typemap.dense:  # a pair with a gap between its value and its index
-            stretches = stretches[::2]
         starts, ends = stretches.T
-        return cls(starts, -(-(ends - starts) // itemsize), itemsize)
+        counts = (ends - starts) // component.size
+        if not component.typemap.dense:  # a pair with a gap between its value and its index
+            starts, counts = starts[::2], np.ones(len(starts) // 2, np.int64)
+        if component.size < itemsize:  # pairs may begin in the padding of those before
+            starts, counts = _expanded(starts, counts, component.size), np.ones(counts.sum(), np.int64)
+        return cls(starts, counts, itemsize)
 
     @classmethod
     def mapped(cls, indices: np.ndarray, entries: np.ndarray, itemsize: int) -> Runs:
