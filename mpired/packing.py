@@ -26,7 +26,6 @@ from mpired.files.urls import check_are_files
 from mpired.formats import RAW, Array, FlatLayout, InputOptions, Layout, Model, output_format, recognise, spread
 from mpired.formats.array import blocks, within_budget
 from mpired.formats.convert import as_in, byte_order, in_form
-from mpired.formats.decoding import Decoder
 from mpired.formats.recognise import check_raw_suffix, check_records, unpacked
 from mpired.formats.spread import Records
 from mpired.log import Progress, step
@@ -225,11 +224,10 @@ class Unpacking(Transfer):
     def _blocks(self) -> Generator[np.ndarray, None, None]:
         """Yield the packed bytes in order."""
         step, start = max(1, transfer.BLOCK_BYTES // self.packed.stored.itemsize), 0
-        with closing(Decoder()) as decoder:
-            for block, _ in blocks(decoder.decoding(self.units), step):
-                units = as_in(self.packed.stored, block, self.packed.datatype, self.units.source.name, start)
-                yield np.ascontiguousarray(units).view(np.uint8)
-                start += len(block)
+        for block, _ in blocks(self.units, step):
+            units = as_in(self.packed.stored, block, self.packed.datatype, self.units.source.name, start)
+            yield np.ascontiguousarray(units).view(np.uint8)
+            start += len(block)
 
 
 def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: Options, context: Context) -> Unpacking:
@@ -239,7 +237,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
     check_no_input([output if into is None else os.fspath(into)], [(options["types"], "the named datatypes")])
     inputs = InputOptions.of(part(INPUTS, part(PACKED, options)), context)
     buffer, form = _opened(os.fspath(packed), declared, datatype, inputs)
-    buffer = within_budget(buffer, context)
+    buffer = context.worker.decoding(within_budget(buffer, context))
     context.check_memory(BASE_NBYTES)
     if buffer.fortran_order and sum(dim > 1 for dim in buffer.shape or ()) > 1:
         reason = f"is in Fortran order, and an element is taken from a row of {buffer.shape}"

@@ -19,7 +19,6 @@ from mpired.ops.op import Rules
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
     from mpired.collectives.call import Call
     from mpired.packing import Packing, Transfer
-    from mpired.windows.call import Done
     from mpired.windows.transaction import Work as WindowsWork
 
 
@@ -103,22 +102,24 @@ def _plain(op: str) -> str:
 
 
 def summarise_request(
-    call: str, done: Done, windows: Sequence[str], origins: Sequence[object], warned: Sequence[MpiredWarning]
+    call: str, done: WindowsWork, windows: Sequence[str], origins: Sequence[object], warned: Sequence[MpiredWarning]
 ) -> tuple[dict[str, Any], str]:
     """Return the figures of a request by a function of MPI that has warned of this, and its line."""
-    names, norigins = tuple(map(str, windows)), len(origins) - len(done.skipped)
+    names, skipped = tuple(map(str, windows)), done.skipped
+    norigins = len(origins) - len(skipped)
     buffers = [
         {"datatype": str(datatype), "dtype": dtype_name(datatype), "count": count}  # the count of each origin
         for datatype, count in zip(done.datatypes, done.entries, strict=True)
     ]
-    nan, rules, bad = _nan((done.op,), done.datatypes), done.op.rules.summary(), skipped_in(warned)
+    op, bad = done.request.op, skipped_in(warned)
+    nan, rules = _nan((op,), done.datatypes), op.rules.summary()
     figures = {
-        "op": str(done.op),
+        "op": str(op),
         "buffers": buffers,
         "origins": norigins,  # how many were applied
         "windows": names,
         "protocols": done.protocols,
-        "skipped": done.skipped,
+        "skipped": skipped,
         "call": call,
         "output": names[0] if len(names) == 1 else "in place",
         "overflow": [each.details for each in warned if isinstance(each, OverflowWarning)],
@@ -131,7 +132,7 @@ def summarise_request(
     where = ", ".join(f"{name} ({protocol})" for name, protocol in changed if protocol) or "nothing to change"
     less = f" ({len(bad)} left out)" if bad else ""
     what = _elements(buffers, nan, rules)
-    return figures, f"{_plain(str(done.op))} of {number(norigins, 'origin')}{less}, {what} -> {where}"
+    return figures, f"{_plain(str(op))} of {number(norigins, 'origin')}{less}, {what} -> {where}"
 
 
 def skipped_in(warned: Sequence[MpiredWarning]) -> list[dict[str, object]]:
@@ -339,9 +340,9 @@ def describe_packing(plan: Packing) -> Description:
 
 def describe_request(call: str, planned: WindowsWork, fetched: Written | None) -> Description:
     """Return what a request would do to its windows; `fetched` takes the old elements."""
-    request, done = planned.request, planned.done()
-    norigins = len(request.origins) - len(done.skipped)
-    elements = list(zip(done.datatypes, done.entries, strict=True))
+    request, skipped = planned.request, planned.skipped
+    norigins = len(request.origins) - len(skipped)
+    elements = list(zip(planned.datatypes, planned.entries, strict=True))
     nbytes = sum(count * datatype.itemsize for datatype, count in elements)
     written = [Written(each.name, each.format.name, each.nbytes, exact=True) for each in planned.windows]
     return Description(
@@ -351,5 +352,5 @@ def describe_request(call: str, planned: WindowsWork, fetched: Written | None) -
         nranks=norigins,
         nbytes=nbytes * norigins,
         written=written if fetched is None else [*written, fetched],
-        skipped=done.skipped,
+        skipped=skipped,
     )

@@ -17,8 +17,8 @@ from mpired.formats import AtHand, InputOptions, RankFile, open_rank
 from mpired.formats.memory import ArrayRank, all_at_hand, at_hand, path_at_hand
 from mpired.ops import Ops, is_list
 from mpired.options import DIFF, INPUTS, LOCATE, SHOW, Options, PathLike, Rank, Several
+from mpired.queries import diff as differences
 from mpired.queries import locate as extremes
-from mpired.queries import several
 from mpired.queries import show as figures
 from mpired.queries.diff import Difference
 from mpired.queries.figures import Shown
@@ -113,7 +113,7 @@ def diff(a: Rank | Several[Rank], b: Rank | Several[Rank], *, context: Context, 
     >>> found.examples[0].index, int(found.examples[0].a), int(found.examples[0].b)
     ((0,), 2, 3)
     """
-    return several.compare(_one_or_several(a, "a"), _one_or_several(b, "b"), options, context)
+    return differences.diff(_one_or_several(a, "a"), _one_or_several(b, "b"), options, context)
 
 
 def _one_or_several(ranks: Rank | Several[Rank], name: str) -> str | AtHand | Sequence[str | AtHand]:

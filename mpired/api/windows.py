@@ -101,7 +101,7 @@ class Window:
         origins = rank_list([at_hand(each, f"origin {number}") for number, each in enumerate(given)], options)
         plan = partial(plan_accumulate, self.paths, origins, op, options)
         done = repeated(lambda context: transact(plan(context)), origins, context)
-        return len(done.origins) - len(done.skipped)
+        return len(done.request.origins) - len(done.skipped)
 
     @with_options(*FETCH, "progress")
     def get_accumulate(self, origin: Rank | None, op: OpLike, *, context: Context, **options: Any) -> np.ndarray:
@@ -158,8 +158,7 @@ def _fetched(plan: Callable[[Context], WindowRequest], context: Context, *origin
     words = [word for word in named if isinstance(word, str | AtHand)]
     done = repeated(lambda context: transact(plan(context)), words, context)
     assert done.fetched is not None  # noqa: S101 - such a call fetches
-    assert done.model is not None  # noqa: S101 - and has their model
-    (like,) = done.model.buffers
+    (like,) = done.fetched_model.buffers
     elements = as_numpy(np.ma.getdata(done.fetched), like.datatype, like.form)
     if isinstance(done.fetched, np.ma.MaskedArray):
         elements = np.ma.MaskedArray(elements, masks_of(done.fetched))

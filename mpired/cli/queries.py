@@ -28,8 +28,8 @@ from mpired.formats import format_named
 from mpired.formats.decoding import decode_worker
 from mpired.formats.memory import paths
 from mpired.options import DIFF, INFO, INPUTS, LOCATE, SHOW, Options, part
+from mpired.queries import diff as differences
 from mpired.queries import locate as extremes
-from mpired.queries import several
 from mpired.queries.elements import in_json, place_text
 from mpired.queries.figures import Shown
 from mpired.queries.show import BINS, ElementTable
@@ -175,7 +175,7 @@ def diff(ctx: click.Context, /, *, a: str, b: str, quiet: bool, **options: Any) 
     try:
         words = zip((a, b), params.expand([a], [b]), strict=True)
         one, other = (ranks if word.startswith("@") or len(ranks) > 1 else word for word, ranks in words)
-        found = several.compare(one, other, options, params.context())
+        found = differences.diff(one, other, options, params.context())
         if not quiet:
             answer(_difference(in_json(asdict(found))), [str(found)])
         status = _STATUSES[found.verdict]

@@ -27,7 +27,6 @@ from mpired.report import Description, Written, describe_request, summarise_requ
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input
 from mpired.windows.call import (
-    Done,
     WindowRequest,
     plan_accumulate,
     plan_compare_and_swap,
@@ -35,7 +34,7 @@ from mpired.windows.call import (
     plan_get_accumulate,
 )
 from mpired.windows.fetched import FetchOutput, planned_size
-from mpired.windows.transaction import dry_run, transact
+from mpired.windows.transaction import Work, dry_run, transact
 
 _SHOWN = 8  # origins that were left out, of perhaps thousands
 _OPERANDS = 2  # of compare-and-swap
@@ -162,7 +161,7 @@ def _call(
     """Carry out a call on windows, and print its summary; or the plan of a dry run."""
     path, to, force = ("-", LINES.name, False) if is_element else fetch or (None, None, False)
 
-    def work(context: Context) -> Done | Description:
+    def work(context: Context) -> Work | Description:
         warned.clear()  # of an attempt before
         request = plan(context)
         if context.dry_run:
@@ -175,29 +174,30 @@ def _call(
             return transact(request)
         with FetchOutput(path, to, context, targets, overwrite=force) as output:
             done = transact(request, output)
-            output.send(targets[0], done)
+            output.send(targets[0], has_changed=any(done.protocols))
         return done
 
     done = attempts.repeated(work, words, params.context())
     if isinstance(done, Description):
         tell_plan(done, words, "origin")
         return
-    used = done.origins if path is None else words if is_element or done.op.origin else ()
+    skipped = done.skipped
+    used = done.names if path is None else words if is_element or done.request.op.origin else ()
     figures, line = summarise_request(name, done, targets, used, warned)
     figures["output"] = path or figures["output"]
-    notes = [f"{origin}: already applied, left out" for origin in done.skipped[:_SHOWN]]
-    if len(done.skipped) > _SHOWN:
-        notes.append(f"{len(done.skipped) - _SHOWN} more origins: already applied, left out")
+    notes = [f"{origin}: already applied, left out" for origin in skipped[:_SHOWN]]
+    if len(skipped) > _SHOWN:
+        notes.append(f"{len(skipped) - _SHOWN} more origins: already applied, left out")
     if is_element:
         figures["old"] = _old(done)
     tell_summary(figures, None if is_element else line, notes=notes)
     if report().get("verbose") and not report()["as_json"]:
-        for target, protocol, nbytes in zip(figures["windows"], done.protocols, done.nbytes, strict=True):
-            say(f"{target}: {nbytes} bytes of elements, {protocol or 'not changed'}")
+        for target, protocol, window in zip(figures["windows"], done.protocols, done.windows, strict=True):
+            say(f"{target}: {window.changed_nbytes} bytes of elements, {protocol or 'not changed'}")
     end_without(figures["bad"])
 
 
-def _old(done: Done) -> object:
+def _old(done: Work) -> object:
     """Return the old element as JSON can hold it: of a pair the value and the index."""
     assert done.fetched is not None  # noqa: S101 - such a call fetches
     if masks_of(done.fetched).any():

@@ -70,7 +70,7 @@ def read_request(
         raise UsageError("`group_b`", "has no ranks; leave it out for one group")
     named: Sequence[Any] = ops.each_of(op) if collective.several else [op]
     chosen = _resolve(named, options)
-    inputs = _inputs(chosen, options, context)
+    inputs = _inputs(chosen, options, context)._replace(in_place="in_place" in collective.fixed)
     pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options else ""
     if len(chosen) > 1 or options["index"] is not None or inputs.datatype is not None:
         _check_ops(chosen, inputs, options, pairing)

@@ -224,7 +224,7 @@ def _check_nulls(form: Format, model: Model, file: RankFile, share: Share, reque
 def _in_place(path: str, file: RankFile, group_plan: GroupPlan, share: Share, request: Request) -> Result:
     """Let a result replace the file of its rank."""
     form, (op,), options = format_named(file.format), request.ops, request.options
-    is_local = "in_place" in request.collective.fixed  # an option that the call does not have
+    is_local = request.inputs.in_place  # the call does not have the option
     subject, way_out = (
         (path, "`mpired reduce` writes a new file") if is_local else ("`in_place`", f"{op} needs an `output`")
     )
@@ -238,7 +238,8 @@ def _in_place(path: str, file: RankFile, group_plan: GroupPlan, share: Share, re
         if (datatype := op.result(buffer.datatype)) != (own := stored_array(buffer).datatype):
             raise UsageError(subject, f"would put {datatype.label} in the place of {own.label}; {way_out}")
     if is_local and file.left_out:  # the file keeps its other columns
-        kept = form.inspect(file.source, request.inputs._replace(keep=("*",))).kept
+        combined = tuple(name for each in file.buffers for name in each.columns)
+        kept = form.inspect(file.source, request.inputs._replace(columns=combined, keep=("*",))).kept
         file = file._replace(kept=kept)
     model = model_of(file, group_plan, share, request)
     _check_nulls(form, model, file, share, request)

@@ -77,7 +77,7 @@ VALID = "valid"
 def field_type(datatype: Datatype, field: str) -> Datatype:
     """Return the datatype of a field of pairs, value or index, or of counts; for no field, "", the datatype itself."""
     if field == VALID:
-        return next(row for row in NAMED if row.name == "INT64_T")
+        return _BY_NAME["INT64_T"]
     return datatype.parts[FIELDS.index(field)] if field else datatype
 
 

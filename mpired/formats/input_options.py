@@ -43,6 +43,7 @@ class InputOptions(NamedTuple):
     packed: bool = False  # whether raw files have elements without any gaps, as MPI_Pack leaves them
     # whether the file is a window: of a raw one that ends within an element, it is the whole elements
     window: bool = False
+    in_place: bool = False  # whether the result replaces one of the files, which keeps its other columns
     taken: Group | None = None  # the groups of datatypes that the op takes; None where there is no op
     op: Op | None = None  # the op, if it can compute in a wider datatype than that of the elements
     nullable: bool = False  # whether elements may be null

@@ -131,14 +131,13 @@ class RankFile(NamedTuple):
 
     def check(self, taken: Group | None = None, *, complete: bool = False) -> None:
         """Raise an error if no column is a buffer, one has nulls, or, of a `complete` file, one is not a buffer."""
-        complete = complete or not self.buffers
-        if complete or any(each.nulls for each in self.buffers):
-            file = self if complete else self._replace(others=())
-            if errors := file.obstacles(taken):
-                raise merged(errors)
+        is_plain = self.buffers and not any(each.nulls for each in self.buffers)
+        if (complete or not is_plain) and (errors := self.obstacles(taken, complete=complete)):
+            raise merged(errors)
 
-    def obstacles(self, taken: Group | None = None, *, keeps: bool = False) -> list[MpiredError]:
+    def obstacles(self, taken: Group | None = None, *, complete: bool = True, keeps: bool = False) -> list[MpiredError]:
         """Return an error for each reason why a column is not a buffer: to leave one out is the user's decision."""
+        unused = self.others if complete or not self.buffers else ()
         # Columns are offered whose datatypes are `taken` by the op, or the others, if the result `keeps` them.
         errors: list[MpiredError] = []
         if lacking := [each for each in self.buffers if each.nulls and not each.nullable]:
@@ -146,21 +145,21 @@ class RankFile(NamedTuple):
             more = also([",".join(each.columns) for each in others])
             errors.append(null_error(self.source, array.columns, array.nulls or 0, more=more))
         alike: dict[str, list[SkippedArray]] = {}
-        for other in self.others:
+        for other in unused:
             alike.setdefault(other.reason.replace(repr(other.name), "", 1), []).append(other)
         ways: list[str] = []  # out of all these reasons, which the last one has
         if self.names:
             groups = [(each.name, each.datatype.group) for each in self.buffers]
-            groups += [(each.name, each.group) for each in self.others if each.group is not None and not each.nulls]
+            groups += [(each.name, each.group) for each in unused if each.group is not None and not each.nulls]
             ways.append(choice(groups, taken))
-            names = [each.name for each in self.others]
-            if keeps and ways[0] and len(set(names)) == len(names) and all(each.keeps for each in self.others):
+            names = [each.name for each in unused]
+            if keeps and ways[0] and len(set(names)) == len(names) and all(each.keeps for each in unused):
                 ways.append(f"carry what all ranks have in common with `keep='{values.listed(names)}'`")
         for number, (first, *same) in enumerate(alike.values(), 1):
             own = max((each.way_out for each in (first, *same)), key=len)
             ends = ways_out(own, *(ways if number == len(alike) else ()))
             errors.append(DatatypeError(self.source.name, f"{first.reason}{also([each.name for each in same])}{ends}"))
-        if not self.buffers and not self.others:
+        if not self.buffers and not unused:
             errors.append(BufferFileError(self.source.name, "holds no array or column"))
         return errors
 

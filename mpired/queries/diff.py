@@ -1,4 +1,4 @@
-"""Whether two files hold the same, and how they differ.
+"""Whether two files hold the same, and how they differ; directories and lists are compared file by file.
 
 Blocks are compared as bytes first. Only those that differ are looked at closer, number by number. Elements that are
 missing in both files are the same.
@@ -6,6 +6,7 @@ missing in both files are the same.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,12 +21,22 @@ from mpired.collectives.run import run_segments
 from mpired.context import Context
 from mpired.datatypes import Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
-from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError, escaped, number
-from mpired.formats import Array, AtHand, InputOptions, RankFile, open_rank
+from mpired.errors import (
+    BufferFileError,
+    CountError,
+    DatatypeError,
+    MpiredError,
+    NotReadError,
+    UsageError,
+    escaped,
+    number,
+)
+from mpired.formats import RAW, Array, AtHand, InputOptions, RankFile, open_rank
 from mpired.formats.array import REGISTERED, blocks
-from mpired.log import PERIOD
+from mpired.formats.decoding import decode_worker
+from mpired.log import PERIOD, track
 from mpired.ops.table import NO_OP
-from mpired.options import Options
+from mpired.options import DIFF, EFFORT, INPUTS, Options, checked, part
 from mpired.queries.elements import (
     ComponentPair,
     Tolerance,
@@ -42,8 +53,13 @@ from mpired.queries.elements import (
 )
 from mpired.queries.pictures import DifferenceMap, answered, check_replaces_none, drawing
 from mpired.ranks import check_formats, compare, in_one_order
+from mpired.ranks.opening import is_of_rank
+from mpired.sources.directory import is_one_rank
 from mpired.sources.open import check_unchanged
 
+_Word: TypeAlias = str | AtHand
+_Files: TypeAlias = dict[str | int, _Word]  # by their names in a directory, or their numbers in a list
+_OF_BYTES = ("examples", "png", "overwrite", *EFFORT, "lock_timeout")  # the options of bytes
 # The elements compared closer at a time, so that the temporaries stay in the cache.
 _CLOSE_BYTES = 128 << 10
 _MOST_OBJECTS = 16 << 10  # of Python in a block
@@ -201,11 +217,14 @@ class _ArrayPair(NamedTuple):
 
     def described(self, found: _Found) -> Compared:
         """Describe the comparison."""
-        datatypes = dict.fromkeys(array.datatype for array in self.arrays)
-        label, dtypes = " beside ".join(map(str, datatypes)), filter(None, map(dtype_name, datatypes))
+        names: dict[tuple[str, str | None], None] = {}
+        for array in self.arrays:  # numbers that are combined as wider ones have the name that they have in the file
+            is_own = array.stored.isbuiltin != REGISTERED
+            names[(str(array.datatype), dtype_name(array.datatype)) if is_own else (array.stored.name, None)] = None
+        label, dtypes = (" beside ".join(filter(None, each)) for each in zip(*names, strict=True))
         difference, ulp = (each and each[1] for each in found.largest)
         figures = self.arrays[0].count, found.differing, difference, ulp
-        return Compared(self.name, label, " beside ".join(dtypes) or None, *figures, *found.missing, found.unread)
+        return Compared(self.name, label, dtypes or None, *figures, *found.missing, found.unread)
 
 
 @dataclass(frozen=True)
@@ -326,14 +345,14 @@ def _compared(
     pairs, picture = comparison.pairs, None
     found = [_Found() for _ in pairs]
     maps: dict[int, DifferenceMap] = {}  # of the first arrays that differ
-    for part in run_segments(comparison.plan, comparison, context):
-        for places in part.places:
-            if part.buffer not in maps:
-                maps[part.buffer] = DifferenceMap(pairs[part.buffer].shaped)
-            maps[part.buffer].add(places)
+    for piece in run_segments(comparison.plan, comparison, context):
+        for places in piece.places:
+            if piece.buffer not in maps:
+                maps[piece.buffer] = DifferenceMap(pairs[piece.buffer].shaped)
+            maps[piece.buffer].add(places)
             if len(maps) > drawing().MOST_BUFFERS:
                 del maps[max(maps)]
-        found[part.buffer] = comparison.merged(found[part.buffer], part._replace(places=()))
+        found[piece.buffer] = comparison.merged(found[piece.buffer], piece._replace(places=()))
     buffers = (*map(_ArrayPair.described, pairs, found), *result.buffers)
     examples = tuple(example for each in found for _, example in each.examples)[: comparison.examples]
     equal = not any(each.differing or each.reason for each in buffers)
@@ -406,6 +425,69 @@ def _of_two_datatypes(a: RankFile, b: RankFile, tolerance: Tolerance) -> dict[in
     return apart
 
 
-def diff(words: Sequence[str | AtHand], options: Options, context: Context) -> Difference:
-    """Compare two files, which `words` mean."""
-    return answered(partial(_diff, words, options), words, options, context)
+def diff(a: _Word | Sequence[_Word], b: _Word | Sequence[_Word], options: Options, context: Context) -> Difference:
+    """Compare two files, or all files of two directories or lists."""
+    if isinstance(a, str | AtHand) and isinstance(b, str | AtHand):
+        if not all(isinstance(word, str) and os.path.isdir(word) and not is_one_rank(word) for word in (a, b)):
+            return _of_two((a, b), options, context, typed=part(INPUTS, options) != part(INPUTS, checked(DIFF, {})))
+    elif isinstance(alone := a, str | AtHand) or isinstance(alone := b, str | AtHand):
+        raise UsageError(_name(alone), "is a file, and the other is a list; give two lists or files")
+    if options["png"] is not None:
+        raise UsageError("`png`", "is of two files, and these are several; draw one after another")
+    left, right = (
+        _Files(_within(each) if isinstance(each, str) else enumerate(each))  # type: ignore[arg-type]
+        for each in (a, b)
+    )
+    pairs = {key: (word, right[key]) for key, word in left.items() if key in right}
+    with decode_worker(context) as served:
+        found = tuple(_one(key, pairs[key], options, served) for key in track(list(pairs)))
+    only_in_a, only_in_b = (
+        tuple(_title(key, word) for key, word in files.items() if key not in pairs) for files in (left, right)
+    )
+    equal = all(each.equal for each in found) and not (only_in_a or only_in_b)
+    where = [each if isinstance(each, str) else name for each, name in ((a, "A"), (b, "B"))]
+    return Difference(equal, where[0], where[1], noun="file", files=found, only_in_a=only_in_a, only_in_b=only_in_b)
+
+
+def _name(word: _Word) -> str:
+    return word if isinstance(word, str) else word.name
+
+
+def _title(key: str | int, *words: _Word) -> str:
+    """Return the name of a file in its directory, or of one or two in lists."""
+    return key if isinstance(key, str) else " and ".join(dict.fromkeys(map(_name, words)))
+
+
+def _within(folder: str) -> Iterator[tuple[str, str]]:
+    """Yield the files within a directory by their names there, in order; a link to a directory is not followed."""
+    for entry in sorted(os.scandir(folder), key=lambda each: each.name):
+        if entry.is_file() or (entry.is_dir() and is_one_rank(entry.path)):
+            yield entry.name, entry.path
+        elif entry.is_dir(follow_symlinks=False):
+            yield from ((os.path.join(entry.name, name), path) for name, path in _within(entry.path))
+
+
+def _one(key: str | int, words: Sequence[_Word], options: Options, context: Context) -> Difference:
+    """Compare two files of several, of which one that cannot be read does not keep the others from it."""
+    a, b = map(_name, words)
+    try:
+        found = _of_two(words, options, context, typed=options["type"] is not None)
+    except (MpiredError, OSError) as error:
+        if not is_of_rank(error):
+            raise
+        found = Difference(equal=False, a=a, b=b, obstacle=str(error))
+    return replace(found, name=_title(key, *words))
+
+
+def _of_two(words: Sequence[_Word], options: Options, context: Context, *, typed: bool) -> Difference:
+    """Compare two files; those that no format describes by their bytes, unless options describe them."""
+    try:
+        return answered(partial(_diff, words, options), words, options, context)
+    except (NotReadError, UsageError) as error:
+        if typed or error.subject not in map(_name, words):
+            raise
+        inputs = InputOptions.of(options, context)
+        if not all(open_rank(word, inputs, any_kind=True).obstacle for word in words):
+            raise
+    of_bytes = {key: options[key] for key in _OF_BYTES} | {"type": "byte", "format": RAW.name}
+    return answered(partial(_diff, words, checked(DIFF, of_bytes)), words, options, context)

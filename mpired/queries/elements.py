@@ -20,11 +20,11 @@ _LONGEST = 100  # characters of a value of any type
 
 
 def numbers(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
-    """Return the components of elements as numbers; truth values are 0 and 1, and times as `with_nat` has them."""
+    """Return the components of elements as numbers; truth values are 0 and 1, and times have NaT."""
     if datatype.group is Group.LOGICAL:
         return [(block != 0).view(np.uint8)]
     if datatype.group in TIMES:
-        return [block.view(with_nat(datatype))]
+        return [block.view(datatype.compared)]
     return list(components(block, datatype).values())
 
 
@@ -34,11 +34,6 @@ def index_of(buffer: Array, element: int) -> tuple[int, ...]:
         return (element,)
     order: Any = "F" if buffer.fortran_order else "C"
     return tuple(map(int, np.unravel_index(element, buffer.shape, order)))
-
-
-def with_nat(datatype: Datatype) -> np.dtype:
-    """Return the form whose NaN are those of the elements: of times of 8 bytes the least integer is NaT."""
-    return np.dtype("m8") if datatype.group in TIMES and datatype.itemsize == np.dtype("m8").itemsize else datatype.form
 
 
 def are_nan(values: np.ndarray) -> np.ndarray | None:

@@ -18,7 +18,6 @@ from mpired.datatypes.times import as_times, dtype_name
 from mpired.errors import escaped
 from mpired.formats import Array
 from mpired.formats.array import blocks
-from mpired.formats.decoding import Decoder
 from mpired.formats.textual import component_names
 from mpired.queries.elements import are_nan, as_integers, numbers
 
@@ -242,11 +241,11 @@ def _float_edges(low: float, high: float, most: int) -> np.ndarray:
         most //= 2
 
 
-def measure(array: Array, decoder: Decoder, bins: int | None, done: list[Figures]) -> Iterator[int]:
+def measure(array: Array, bins: int | None, done: list[Figures]) -> Iterator[int]:
     """Read all elements, and again for histograms, yield bytes as they are read, and add the figures to `done`."""
     datatype, names = array.datatype, component_names(array.datatype)
     components, indices = [_Statistics(array) for _ in names], Counter[Any]()
-    for start, nbytes, valid, parts in _blocks(array, decoder):
+    for start, nbytes, valid, parts in _blocks(array):
         for component, values in zip(components, parts, strict=True):
             component.add(values, start, valid)
         if datatype.group is Group.PAIR and len(indices) <= _MOST_INDICES:
@@ -254,7 +253,7 @@ def measure(array: Array, decoder: Decoder, bins: int | None, done: list[Figures
             indices.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
         yield nbytes
     counters = [Bins(*each.drawn, bins) if bins and each.drawn else None for each in components]
-    for _, nbytes, _, parts in _blocks(array, decoder) if bins else ():
+    for _, nbytes, _, parts in _blocks(array) if bins else ():
         for counter, values in zip(counters, parts, strict=True):
             if counter:
                 counter.add(values)
@@ -270,10 +269,10 @@ def measure(array: Array, decoder: Decoder, bins: int | None, done: list[Figures
     done.append(Figures(*texts, array.count, array.shape, array.unit, nulls, figures, pairs))
 
 
-def _blocks(array: Array, decoder: Decoder) -> Iterator[tuple[int, int, np.ndarray | None, list[np.ndarray]]]:
+def _blocks(array: Array) -> Iterator[tuple[int, int, np.ndarray | None, list[np.ndarray]]]:
     """Yield blocks: the first position, the bytes, which elements are not null, and the numbers of each component."""
     count = max(1, min(BLOCK, _BLOCK_NBYTES // array.datatype.itemsize))
-    for start, (block, mask) in zip(itertools.count(0, count), blocks(decoder.decoding(array), count)):
+    for start, (block, mask) in zip(itertools.count(0, count), blocks(array, count)):
         valid = None if mask is None else np.flatnonzero(mask)
         parts = numbers(block, array.datatype)
         yield start, block.nbytes, valid, parts if valid is None else [part[valid] for part in parts]

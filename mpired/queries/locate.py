@@ -25,11 +25,11 @@ from mpired.formats.derived import in_order
 from mpired.formats.rank import choice, ways_out
 from mpired.log import PERIOD, step
 from mpired.ops import Op
-from mpired.ops.policy import holds
+from mpired.ops.policy import holds, real_type
 from mpired.ops.state import valid_of
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, Options
-from mpired.queries.elements import are_nan, index_of, with_nat
+from mpired.queries.elements import are_nan, index_of
 from mpired.ranks import open_groups, rank_list, skipped_warning, unnatural
 
 # The op on plain elements that each is.
@@ -101,7 +101,7 @@ def _search(plan: Plan, ranks: Sequence[int], orders: Sequence[_Order], segment:
     """Look at a segment, and yield the best elements of its pieces; `ranks` has the number of each buffer's rank."""
     # The plan has every buffer by itself. The best elements so far are compared with the rest of the segment first.
     (rank,), step = plan.buffers[segment.buffer], plan.block_counts[segment.buffer]
-    form, nbytes = with_nat(rank.datatype), 0
+    form, nbytes = rank.datatype.compared, 0
     none = _no_elements(form)
     best, op, due = [none] * len(orders), plan.ops[0], time.monotonic() + PERIOD  # all have the same rules
     elements = blocks(rank, step, segment.start, segment.stop)
@@ -167,7 +167,7 @@ def _locate(
     ops.check_rules(plain[0], [files[0].buffers[0].datatype], len(files))
     plan = make_plan(plain, turned, context, apart=True)
     orders = tuple(_Order(op.name == MAX.name, options["top"] or 1) for op in plain)
-    best = [_no_elements(with_nat(plan.firsts[0].datatype))] * len(orders)
+    best = [_no_elements(plan.firsts[0].datatype.compared)] * len(orders)
     for some in run_segments(plan, partial(_search, plan, ranks, orders), context):
         pairs = zip(orders, best, some.found, strict=True)
         best = [order.best_of((one, other)) for order, one, other in pairs]
@@ -194,9 +194,9 @@ def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> No
     other, like = first
     if own[0] != (theirs := like.buffers[0].datatype):
         reason = f"rank {rank} has datatype {own[0].label}, but rank {other} ({like.source.name!r}) has {theirs.label}"
-        both = (own[0], theirs), (theirs, own[0])
-        wide = next((wide.name.lower() for wide, narrow in both if holds(wide, narrow)), "")
-        way_out = f", such as by `mpired reduce --op sum --result-type {wide}`" if wide else ""
+        wide = own[0], theirs, *map(real_type, ("double", "longdouble"))
+        names = (each.name.lower() for each in wide if holds(each, own[0]) and holds(each, theirs))
+        way_out = next((f", such as by `mpired reduce --op sum --result-type {name}`" for name in names), "")
         raise DatatypeError(name, f"{reason}; convert to one datatype{way_out}")
 
 

@@ -18,7 +18,6 @@ from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped
 from mpired.formats import Array, InputOptions, RankFile, open_rank
 from mpired.formats.array import Reader
 from mpired.formats.arrays import KeptArrays
-from mpired.formats.decoding import Decoder
 from mpired.formats.textual import column_names
 from mpired.ops.state import Elements
 from mpired.options import Options
@@ -68,12 +67,12 @@ class Selection:
         return len(self.kept) == 2 and min(len(self.axes[axis]) for axis in self.kept) >= 2  # noqa: PLR2004
 
     def read(
-        self, arrays: Sequence[Array], wanted: Iterable[range], decoder: Decoder
+        self, arrays: Sequence[Array], wanted: Iterable[range]
     ) -> Iterator[tuple[list[np.ndarray], list[Elements]]]:
         """Yield the indices of wanted elements, some at a time, and these elements of each array."""
         dims = tuple(map(len, self.axes))
         with ExitStack() as stack:
-            readers = [stack.enter_context(closing(decoder.decoding(array).open())) for array in arrays]
+            readers = [stack.enter_context(closing(array.open())) for array in arrays]
             for some in (each[at : at + _BLOCK] for each in wanted for at in range(0, len(each), _BLOCK)):
                 places = np.unravel_index(np.arange(some.start, some.stop), dims) if dims else ()
                 indices = [axis.start + axis.step * each for axis, each in zip(self.axes, places, strict=True)]
@@ -108,11 +107,10 @@ class ElementTable(NamedTuple):
     buffers: Sequence[Array]
     selection: Selection
     is_chosen: bool  # by the user, and not all
-    decoder: Decoder
 
     def rows(self, wanted: Iterable[range]) -> Iterator[tuple[tuple[int, ...], list[str]]]:
         """Yield the index of each element, and the numbers of each component as strings."""
-        for indices, elements in self.selection.read(self.buffers, wanted, self.decoder):
+        for indices, elements in self.selection.read(self.buffers, wanted):
             columns = []
             for array, (block, valid) in zip(self.buffers, elements, strict=True):
                 is_time = array.datatype.group in TIMES
@@ -130,13 +128,13 @@ def headings(buffers: Sequence[Array]) -> list[str]:
     return [escaped(name) for buffer in buffers for name in column_names(buffer)]
 
 
-def _map(file: RankFile, buffers: Sequence[Array], chosen: Selection, decoder: Decoder) -> Plane:
+def _map(file: RankFile, buffers: Sequence[Array], chosen: Selection) -> Plane:
     """Return the map of the chosen elements, minus those of a second array."""
     axes, steps = list(chosen.axes), [-(-len(chosen.axes[axis]) // MOST_CELLS) for axis in chosen.kept]
     for axis, step in zip(chosen.kept, steps, strict=True):
         axes[axis] = axes[axis][::step]
     shown = replace(chosen, axes=tuple(axes))
-    blocks = shown.read(buffers, [range(shown.count)], decoder)
+    blocks = shown.read(buffers, [range(shown.count)])
     parts = zip(*(_numbers(buffers[0].datatype, *elements) for _, elements in blocks), strict=True)
     shape = [len(axes[axis]) for axis in chosen.kept]
     names, degrees = zip(*(_axis(file, buffers[0], axis, chosen) for axis in chosen.kept), strict=True)
@@ -184,26 +182,25 @@ def _shown(
     """Read a file, and tell its content."""
     file, png, picture = files[0], options["png"], None
     bins = options["bins"] or (None if png is None else BINS)
-    with closing(Decoder()) as decoder:
-        figures: list[Figures] = []
-        reads = (nbytes for buffer in file.buffers for nbytes in measure(buffer, decoder, bins, figures))
-        total = sum(buffer.count * buffer.datatype.itemsize for buffer in file.buffers)
-        for _ in context.progress(reads, total * (1 if bins is None else 2)):
-            pass
-        shown = Shown(file.source.name, file.format, tuple(figures))
-        if png is not None:
-            drawn = []
-            for number, each in enumerate(figures):
-                buffers = [one.buffers[number] for one in files]
-                chosen = selections[buffers[0].dimensions]
-                plane = _map(file, buffers, chosen, decoder) if chosen.is_plane else None
-                drawn.append((each, buffers[0].datatype, plane))
-            picture = drawing().png([each.source.name for each in files], drawn)
-        tables = []
-        for shape, selection in selections.items():
-            those = [buffer for buffer in file.buffers if buffer.dimensions == shape]
-            tables.append(ElementTable(file, those, selection, options["slice"] is not None, decoder))
-        tell(shown, tables)
+    figures: list[Figures] = []
+    reads = (nbytes for buffer in file.buffers for nbytes in measure(buffer, bins, figures))
+    total = sum(buffer.count * buffer.datatype.itemsize for buffer in file.buffers)
+    for _ in context.progress(reads, total * (1 if bins is None else 2)):
+        pass
+    shown = Shown(file.source.name, file.format, tuple(figures))
+    if png is not None:
+        drawn = []
+        for number, each in enumerate(figures):
+            buffers = [one.buffers[number] for one in files]
+            chosen = selections[buffers[0].dimensions]
+            plane = _map(file, buffers, chosen) if chosen.is_plane else None
+            drawn.append((each, buffers[0].datatype, plane))
+        picture = drawing().png([each.source.name for each in files], drawn)
+    tables = []
+    for shape, selection in selections.items():
+        those = [buffer for buffer in file.buffers if buffer.dimensions == shape]
+        tables.append(ElementTable(file, those, selection, options["slice"] is not None))
+    tell(shown, tables)
     check_unchanged([source for each in files for source in each.sources])
     return shown, picture
 
@@ -230,6 +227,7 @@ def _show(path: str, options: Options, tell: Tell, context: Context) -> tuple[Sh
     shapes = list(dict.fromkeys(buffer.dimensions for buffer in file.buffers))
     if text is not None and len(shapes) > 1:
         raise UsageError("`slice`", "is of arrays of one shape, and these have several; choose some with `columns`")
+    files = [each._replace(buffers=list(map(context.worker.decoding, each.buffers))) for each in files]
     selections = {shape: Selection.of("..." if text is None else text, shape) for shape in shapes}
     if png is not None and (text is not None or files[1:]) and not all(each.is_plane for each in selections.values()):
         if text is None:

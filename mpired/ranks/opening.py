@@ -163,7 +163,7 @@ def _inspect(check: Check | None, ranks: Opened, word: RankWord, inputs: InputOp
         check(file, rank, (number, first))
         return file
     is_plain = not file.others and len(file.buffers) == 1 and not file.buffers[0].nulls  # as most files
-    errors = [] if is_plain else file.obstacles(inputs.taken, keeps=True)
+    errors = [] if is_plain else file.obstacles(inputs.taken, complete=not inputs.in_place, keeps=True)
     try:
         if not errors and first is not file:
             ranks.alike = compare(f"rank {rank}", file, (f"rank {number}", first), inputs) and ranks.alike

@@ -1,4 +1,4 @@
-"""The one-sided calls: from their options to a request (MPI-4.1, 12.3); and its outcome."""
+"""The one-sided calls: from their options to a request (MPI-4.1, 12.3)."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from mpired import cautions, datatypes, ops
 from mpired.context import Context
-from mpired.datatypes import DATATYPES, Datatype, Group, value_index
+from mpired.datatypes import Datatype, Group, value_index
+from mpired.datatypes.dtypes import BY_NAME
 from mpired.errors import DatatypeError, MpiredWarning, OpError, UsageError
 from mpired.files.lock import inode
 from mpired.files.names import check_are_data
 from mpired.files.urls import check_are_files
 from mpired.formats import Array, InputOptions, Model, open_rank
-from mpired.formats.decoding import Decoder
 from mpired.formats.input_options import ORDERS
 from mpired.formats.memory import ArrayRank
 from mpired.log import step
@@ -30,9 +30,6 @@ from mpired.windows.once import Key, keys_of
 from mpired.windows.origin import Origin, OriginLike, check_like, open_origin
 from mpired.windows.placement import NO_ORIGIN, Given, Placement
 from mpired.windows.value import element_of
-
-_NAMED = {row.name: row for row in DATATYPES}
-_NAMED_PAIRS = {tuple(part.name for part in row.parts): row for row in DATATYPES if row.parts}
 
 
 @dataclass(frozen=True)
@@ -52,25 +49,10 @@ class WindowRequest:
     fetch: bool = False  # whether the old elements are returned
     create: Model | None = None  # of targets that are missing; they are whole files like it if the origins are
     expected: np.ndarray | None = None  # the element that there has to be, or nothing changes (MPI_Compare_and_swap)
-    decoder: Decoder = field(default_factory=Decoder)
     # returns it with its elements, when the datatype of the windows is known; `None` if it has them
     complete: Callable[[WindowRequest, Datatype], WindowRequest] | None = None
     doubts: Sequence[MpiredWarning] = ()
     within: Datatype | None = None  # the datatype of the windows, if origins may have others that it holds
-
-
-class Done(NamedTuple):
-    """The result of a request."""
-
-    op: ops.Op
-    protocols: tuple[str, ...]  # for each window how it was changed; "" if it was not
-    datatypes: tuple[Datatype, ...]  # of the elements of each array
-    entries: tuple[int, ...]  # elements that each origin gave, of each array
-    skipped: tuple[str, ...] = ()  # the names of the origins that had been applied before
-    fetched: np.ndarray | None = None  # the old elements
-    model: Model | None = None  # of these
-    nbytes: tuple[int, ...] = ()  # for each window about how many bytes were read and written for its elements
-    origins: tuple[str, ...] = ()  # the names of all origins that can be used
 
 
 def plan_accumulate(
@@ -193,10 +175,9 @@ def _request(
         component = common if within is None else component
     inputs = inputs._replace(datatype=component, taken=op.groups, nullable=op.rules.nulls != "error")
     placement = Placement.of(options, len(names), context, target)
-    decoder = Decoder()
 
     def inspect(opened: Opened, origin: OriginLike, inputs: InputOptions, _number: int) -> list[Origin]:
-        arrays = open_origin(origin, inputs, options, derived, decoder)
+        arrays = open_origin(origin, inputs, options, derived)
         for each in arrays:
             if within is not None and not holds(within, each.datatype):
                 reason = f"has datatype {each.datatype.label}, of which {within.label} does not hold all values"
@@ -212,7 +193,7 @@ def _request(
     is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
     request = WindowRequest(
         names, op, inputs, placement, options["commit"], options["durability"] == "full",
-        origins=opened.files, whole=is_whole, decoder=decoder, within=within, doubts=doubts,
+        origins=opened.files, whole=is_whole, within=within, doubts=doubts,
     )  # fmt: skip
     # Which describe origins alone.
     formats = {origin.format for arrays in opened.files for origin in arrays if origin.format}
@@ -304,7 +285,7 @@ def component_of(datatype: Datatype) -> Datatype | None:
         raise DatatypeError(f"{datatype}", reason)
     names = tuple(name.upper() for name in leaves.pop())
     if len(names) == 1:
-        return _NAMED[names[0]]
-    pair = _NAMED_PAIRS.get(names) or value_index(*(_NAMED[name] for name in names))
+        return BY_NAME[names[0]]
+    pair = value_index(*(BY_NAME[name] for name in names))
     assert pair is not None  # noqa: S101 - there is a datatype that has it
     return pair

@@ -22,24 +22,18 @@ from mpired.ops.overflow import Overflow, Steps, noting, steps
 from mpired.ops.state import Elements, absent, valid_of
 from mpired.ops.table import REPLACE
 from mpired.windows.origin import Origin, at_each_byte, gathered
-from mpired.windows.placement import WindowShare
-from mpired.windows.runs import Batch, Round
+from mpired.windows.runs import Batch, Round, Runs
 from mpired.windows.targets import WindowFile
 
 
 def fold(
-    share: WindowShare,
-    op: ops.Op,
-    origins: Sequence[Origin],
-    file: WindowFile,
-    fetched: np.ndarray | None,
-    buffer: str = "",
+    file: WindowFile, share: tuple[int, Runs], op: ops.Op, origins: Sequence[Origin], fetched: np.ndarray | None
 ) -> Generator[int, None, None]:
-    """Combine origins into a window, one after another, and give the new bytes to its file; then warn."""
-    # Yields the bytes of the elements that an origin was combined into. `buffer` is the name of the window for
-    # warnings, if it is one of several in its file.
-    window, fd, found, nmasked = share.window, file.fd, list[Overflow](), 0
-    for batch in share.access.batches():
+    """Combine origins into a share of a file, one after another, and give it the new bytes; then warn."""
+    # Yields the bytes of the elements that an origin was combined into.
+    number, runs = share
+    window, fd, found, nmasked = file.windows[number], file.fd, list[Overflow](), 0
+    for batch in runs.batches():
         stored = _read(batch, window, fd)
         elements = as_in(window.datatype.form, gathered(stored.octets, stored.at, window.stored), window.datatype)
         not_null, marks = _not_null(elements, batch, window, fd) if window.nullable else (None, None)
@@ -58,8 +52,9 @@ def fold(
             stored.change(as_in(window.stored, elements, window.datatype), file.update)
             if marks is not None and not_null is not None:
                 marks.change(not_null, file.update)
-    for each in overflow.by_op(found):
-        overflow.tell(op, window.datatype, each, [origin.name for origin in origins], buffer)
+    name = window.name if len(file.shares) > 1 else ""
+    for each in overflow.by_op(found) if found else ():
+        overflow.tell(op, window.datatype, each, [origin.name for origin in origins], name)
     if nunset := sum(origin.nunset for origin in origins):
         cautions.tell(cautions.unset(nunset, origins[0].array.name, "give the origins a `_FillValue`"))
     if nmasked and window.marked is not None:
@@ -75,8 +70,11 @@ class _Stored(NamedTuple):
 
     def change(self, elements: np.ndarray, update: Update) -> None:
         """Write the bytes with other elements, but for those bytes that carry no value; offsets ascend."""
-        itemsize, source = elements.itemsize, elements.view(np.uint8)
-        bounds = [0, *(bound for gap in gaps(elements.dtype) for bound in (gap.start, gap.stop)), itemsize]
+        itemsize, source, unused = elements.itemsize, elements.view(np.uint8), gaps(elements.dtype)
+        bounds = [0, *(bound for gap in unused for bound in (gap.start, gap.stop)), itemsize]
+        if self.at is None and not unused:
+            self.octets[:] = source
+            bounds = []
         for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
             if start < stop:
                 where = slice(start, None, itemsize) if self.at is None else self.at + start

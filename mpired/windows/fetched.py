@@ -23,7 +23,6 @@ from mpired.formats import RAW, Array, FlatLayout, Format, Layout, Model, format
 from mpired.formats.convert import as_in
 from mpired.formats.memory import MemorySource, masks_of
 from mpired.ops.state import absent
-from mpired.windows.call import Done
 
 
 def laid_out(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[Format, Layout]:
@@ -97,7 +96,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         elif isinstance(output, StreamOutput):
             output.check()
 
-    def send(self, name: str, done: Done) -> None:
+    def send(self, name: str, *, has_changed: bool) -> None:
         """Write the elements to a stream, when the request on the target `name` is done."""
         if isinstance(self._output, Draft):
             return
@@ -106,7 +105,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         except BrokenPipeError:
             raise
         except OSError as error:
-            if not any(done.protocols):
+            if not has_changed:
                 raise
             reason = f"has changed, but the old elements could not be written ({error.strerror}); do not repeat"
             raise UnconfirmedError(name, reason) from error

@@ -19,7 +19,6 @@ from mpired.files import calls
 from mpired.formats import Array, AtHand, InputOptions, Model, open_rank
 from mpired.formats.array import Reader, within_budget, within_memory
 from mpired.formats.convert import as_in
-from mpired.formats.decoding import Decoder
 from mpired.formats.derived import Widening, in_order, widened
 from mpired.formats.memory import ArrayRank
 from mpired.formats.rank import lacking
@@ -73,27 +72,25 @@ class Origin:
     def read(self, index: Index) -> Elements:
         """Return elements in an array of the caller's own, and which of them are there; None for all."""
         elements = self._all
+        if elements is None and isinstance(index, slice):
+            if self._runs is not None:
+                return self._scattered(self._runs, index)
+            block = np.empty(index.stop - index.start, self.datatype.form)
+            reader = self._reader or self.array.open()
+            if self.stays_open:
+                self._reader = reader
+            with nullcontext() if self.stays_open else closing(reader):
+                return block, reader.read(self._first + index.start, block)
         if elements is None:
-            if isinstance(index, slice):
-                return self._range(index)
+            assert isinstance(index, np.ndarray)  # noqa: S101 - else it has returned
             first, last = (int(index.min()), int(index.max())) if len(index) else (0, 0)
             if last - first < 2 * len(index):  # near each other
-                elements, index = self._range(slice(first, last + 1)), index - first
+                elements, index = self.read(slice(first, last + 1)), index - first
             else:
-                elements = self._all = self._range(slice(0, self.count))
+                elements = self._all = self.read(slice(0, self.count))
         values, there = elements
         some = values[index]
         return some.copy() if isinstance(index, slice) else some, None if there is None else there[index]
-
-    def _range(self, index: slice) -> Elements:
-        if self._runs is not None:
-            return self._scattered(self._runs, index)
-        block = np.empty(index.stop - index.start, self.datatype.form)
-        reader = self._reader or self.array.open()
-        if self.stays_open:
-            self._reader = reader
-        with nullcontext() if self.stays_open else closing(reader):
-            return block, reader.read(self._first + index.start, block)
 
     def _scattered(self, runs: Runs, index: slice) -> Elements:
         """Read elements at the places of runs with all that lies between them."""
@@ -171,17 +168,15 @@ def choose_open(origins: Sequence[Origin], context: Context) -> None:
             nopen, nbytes = nopen + 1, nbytes + origin.open_nbytes
 
 
-def whole(array: Array) -> np.ndarray:
+def whole(array: Array, context: Context) -> np.ndarray:
     """Return all elements of a small array."""
     elements = np.empty(array.count, array.datatype.form)
-    with closing(Decoder()) as decoder, closing(decoder.decoding(array).open()) as reader:
+    with closing((context.worker.decoding(array) if array.isolated else array).open()) as reader:
         valid = reader.read(0, elements)
     return elements if valid is None else np.ma.MaskedArray(elements, ~valid)
 
 
-def open_origin(
-    origin: OriginLike, inputs: InputOptions, options: Options, derived: Datatype | None, decoder: Decoder
-) -> list[Origin]:
+def open_origin(origin: OriginLike, inputs: InputOptions, options: Options, derived: Datatype | None) -> list[Origin]:
     """Open an origin: one array, or all those of a file with columns."""
     first, count, context = options["origin_disp"], options["origin_count"], inputs.context
     for name, number in (("`origin_disp`", first), ("`origin_count`", count or 0)):
@@ -197,7 +192,7 @@ def open_origin(
     file.check(inputs.taken)
     if derived is not None:
         return [_scattered(file.only_buffer(), derived, first, count, context)]
-    arrays = [decoder.decoding(within_budget(each, context)) if each.isolated else each for each in file.buffers]
+    arrays = [context.worker.decoding(within_budget(each, context)) if each.isolated else each for each in file.buffers]
     if is_array:  # a target that is made like it has the format of its name, and native byte order
         arrays, file = [array._replace(fixed_order=True) for array in arrays], file._replace(format="")
     return [Origin(array, context, file.format, first, count) for array in arrays]
@@ -223,7 +218,7 @@ def _scattered(array: Array, derived: Datatype, first: int, count: int | None, c
     if start < 0 or stop > array.nbytes:
         reach = f"from byte {start} to {stop}"
         raise CountError(name, f"`origin_type` and `origin_count` reach {reach}, but it has {array.nbytes} bytes")
-    runs = Runs.of(typemap, itemsize).repeated(first * itemsize, count, typemap.extent, context)
+    runs = Runs.of(typemap, array.datatype, itemsize).repeated(first * itemsize, count, typemap.extent, context)
     return Origin(array, context, runs=runs)
 
 

@@ -21,7 +21,7 @@ from mpired.formats.memory import ArrayRank
 from mpired.options import Indices, Options
 from mpired.values import parsed_index
 from mpired.windows.origin import check_layout, whole
-from mpired.windows.runs import ENTRY_NBYTES, RUN_NBYTES, IndexMap, Runs, check_range
+from mpired.windows.runs import ENTRY_NBYTES, RUN_NBYTES, Runs, check_range
 
 _FARTHEST = 2**62  # bytes; no file is that large, and sums of two such offsets still fit 64 bits
 
@@ -36,14 +36,6 @@ class Given(NamedTuple):
 
 
 NO_ORIGIN = Given("target", None)
-
-
-class WindowShare(NamedTuple):
-    """Elements of one window that a request combines something into."""
-
-    window: Array
-    access: Runs | IndexMap
-    shape: tuple[int, ...] | None  # of the elements when they are fetched; `None` if the window has no shape
 
 
 class Placement(NamedTuple):
@@ -87,27 +79,34 @@ class Placement(NamedTuple):
             raise UsageError("`windows`", "is given several times; choose one with `target_rank`, or use `map`")
         return cls(disp, unit, number, typemap, box, indices, rank, is_numbered, context)
 
-    def shares(self, windows: Sequence[Array], given: Given) -> list[WindowShare | None]:
-        """Return for each window its elements, checked."""
+    def runs(self, windows: Sequence[Array], given: Given) -> list[Runs | None]:
+        """Return for each window the elements that something is combined into, checked."""
         first = self.rank or 0
         if self.indices is not None:
             found = self._mapped(windows if self.rank is None else [windows[first]], self.indices, given)
         else:
-            window = windows[first]
-            if self.box is None:
-                runs = self._runs(window, given)
-                shape = window.shape if window.shape is None or runs.entries == window.count else (runs.entries,)
+            window, shape = windows[first], windows[first].shape
+            if self.box is None and not self.is_numbered:
+                count = 0  # of an origin with nothing to combine (MPI-4.1, 12.3.4)
+                if given.entries != 0:
+                    _check_whole(window, given)
+                    count = window.count
+                runs = Runs(np.array([0]), np.array([count]), window.stored.itemsize)
             else:
-                shape, runs = _box(window, self.box, given, self.context)
-            _check_counts(given, runs.entries)
-            runs.check(window.source.name, window.nbytes, tail(window.stored))
-            found = [WindowShare(window, runs, shape)]
+                if self.box is None:
+                    runs = self._numbered(window, given)
+                else:
+                    shape, runs = _box(window, self.box, given, self.context)
+                _check_counts(given, runs.entries)
+                runs.check(window.source.name, window.nbytes, tail(window.stored))
+            if self.box is None and shape is not None and runs.entries != window.count:
+                shape = (runs.entries,)
+            runs.shape, found = shape, [runs]
         return [*[None] * first, *found, *[None] * (len(windows) - first - len(found))]
 
-    def _runs(self, window: Array, given: Given) -> Runs:
+    def _numbered(self, window: Array, given: Given) -> Runs:
+        """Return the elements that numbers select."""
         itemsize = window.stored.itemsize
-        if not self.is_numbered:
-            _check_whole(window, given)
         start = (self.disp or 0) * (self.unit or itemsize)
         count = 0 if self.number is None and given.entries == 0 else self.number
         most = count if count is not None else given.entries or 0
@@ -126,13 +125,13 @@ class Placement(NamedTuple):
             if elements.copies * elements.of.size > window.nbytes:
                 reason = f"`target_type` has more bytes than the window, {window.nbytes}, so that its elements overlap"
                 raise OverlapError(name, f"{reason} (MPI-4.1, 12.3.4); nothing was changed")
-        element = Runs.of(self.typemap, itemsize)
+        element = Runs.of(self.typemap, window.datatype, itemsize)
         if count is None:
             count = 1 if given.entries is None else given.entries // max(element.entries, 1)
         _check_counts(given, element.entries * count)  # before they are all laid out
         return element.repeated(start, count, self.typemap.extent, self.context)
 
-    def _mapped(self, windows: Sequence[Array], indices: np.ndarray, given: Given) -> list[WindowShare | None]:
+    def _mapped(self, windows: Sequence[Array], indices: np.ndarray, given: Given) -> list[Runs | None]:
         """Count the entries through all windows in order, as the ranks of one array."""
         _check_counts(given, len(indices), "the map")
         borders = [0, *itertools.accumulate(window.count for window in windows)]
@@ -140,13 +139,13 @@ class Placement(NamedTuple):
         if len(wrong):
             reason = f"entry {wrong[0]} is {indices[wrong[0]]}, which is not an element"
             raise RangeError("`map`", f"{reason}; there are {borders[-1]}, from 0 on")
-        shares: list[WindowShare | None] = []
+        found: list[Runs | None] = []
         for window, (start, stop) in zip(windows, itertools.pairwise(borders), strict=True):
             index = np.flatnonzero((indices >= start) & (indices < stop))
-            access = IndexMap(indices[index] - start, index, window.stored.itemsize)
-            shape = window.shape if window.shape is None or len(index) == window.count else (len(index),)
-            shares.append(WindowShare(window, access, shape) if len(index) else None)
-        return shares
+            runs = Runs.mapped(indices[index] - start, index, window.stored.itemsize)
+            runs.shape = window.shape if window.shape is None or len(index) == window.count else (len(index),)
+            found.append(runs if len(index) else None)
+        return found
 
 
 def _read_map(given: Indices, context: Context) -> np.ndarray:
@@ -159,7 +158,7 @@ def _read_map(given: Indices, context: Context) -> np.ndarray:
         reason = f"{name} {error.reason.partition(';')[0]}; a map is npy, or parquet or arrow with one column"
         raise UsageError("`map`", reason) from None
     context.check_memory(BASE_NBYTES + array.count * ENTRY_NBYTES)
-    indices = whole(array)
+    indices = whole(array, context)
     if (indices.dtype.kind not in "iu" or array.datatype.group is Group.LOGICAL) and indices.size:
         raise DatatypeError(name, f"holds elements of {array.datatype.label}, and a map is of integers")
     if indices.dtype == np.uint64:
@@ -175,8 +174,6 @@ def _check_counts(given: Given, count: int, what: str = "the target") -> None:
 
 def _check_whole(window: Array, given: Given) -> None:
     """Without a word of where, the origin is the whole window: anything else may well be a mistake."""
-    if given.entries == 0:  # nothing to combine (MPI-4.1, 12.3.4)
-        return
     if window.shape is None:
         over = (window.source.nbytes - window.offset) % window.stored.itemsize
         if 0 < over < window.datatype.true_extent:

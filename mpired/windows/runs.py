@@ -7,14 +7,16 @@ batches that fit into memory. Offsets are bytes.
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from mpired.context import BASE_NBYTES, Context
+from mpired.datatypes import Datatype
+from mpired.datatypes.typemap.pieces import pieces
 from mpired.datatypes.typemap.typemap import TypeMap
 from mpired.errors import OverlapError, RangeError
 
@@ -48,7 +50,7 @@ class Batch(NamedTuple):
 
 
 class Runs:
-    """Runs of elements, in the order of the type map."""
+    """Runs of elements, in the order of the type map or, of a map, of their places."""
 
     def __init__(self, starts: np.ndarray, counts: np.ndarray, itemsize: int) -> None:
         used = counts > 0
@@ -60,17 +62,36 @@ class Runs:
         self.counts = np.add.reduceat(counts, first) if len(first) else counts  # its elements
         self.itemsize = itemsize
         self.entries = int(counts.sum())
+        self.shape: tuple[int, ...] | None = None  # of the elements when they are fetched; `None` without one
         self.nbytes = self.entries * itemsize  # that will be written, about
         self.held = len(first) * RUN_NBYTES if len(first) > 1 else 0  # bytes of memory of the places, about
         # whether the elements of an origin are needed in their order, so that it need not be in memory
+        self._bounds: np.ndarray | None = None  # of a map: where the entries of each element begin and end in `_index`
+        self._index = np.empty(0, np.int64)
         self.in_order = len(first) <= 1 or int(self.counts.min()) * itemsize >= _BATCH_NBYTES
 
     @classmethod
-    def of(cls, typemap: TypeMap, itemsize: int) -> Runs:
-        """Return the elements of a type map, in its order."""
-        read = functools.partial(_starts_counts, itemsize=itemsize)
-        starts, counts = typemap.folded(read, lambda of: of.is_component)
+    def of(cls, typemap: TypeMap, component: Datatype, itemsize: int) -> Runs:
+        """Return the elements of a type map, in its order: one for each component, which has `itemsize` bytes."""
+        stretches = pieces(typemap, sys.maxsize)
+        assert stretches is not None  # noqa: S101 - any number of them
+        starts, ends = stretches.T
+        counts = (ends - starts) // component.size
+        if not component.typemap.dense:  # a pair with a gap between its value and its index
+            starts, counts = starts[::2], np.ones(len(starts) // 2, np.int64)
+        if component.size < itemsize:  # pairs may begin in the padding of those before
+            starts, counts = _expanded(starts, counts, component.size), np.ones(counts.sum(), np.int64)
         return cls(starts, counts, itemsize)
+
+    @classmethod
+    def mapped(cls, indices: np.ndarray, entries: np.ndarray, itemsize: int) -> Runs:
+        """Return elements by index; one may come again, and then all its entries are applied in order."""
+        order = np.argsort(indices, kind="stable")
+        ascending, first = np.unique(indices[order], return_index=True)
+        runs = cls(ascending * itemsize, np.ones(len(ascending), np.int64), itemsize)
+        runs._bounds, runs._index = np.append(first, len(entries)), entries[order]
+        runs.entries, runs.held, runs.in_order = len(entries), len(entries) * ENTRY_NBYTES, False
+        return runs
 
     def repeated(self, start: int, count: int, extent: int, context: Context) -> Runs:
         """Return `count` copies from the byte `start` on, each `extent` bytes after the one before."""
@@ -102,80 +123,37 @@ class Runs:
         starts, counts, first = self.starts[order], self.counts[order], first[order]
         most = max(1, _BATCH_NBYTES // self.itemsize)
         if len(counts) and counts.max() > most:  # runs that are larger than a batch are cut
-            pieces = -(-counts // most)
-            within = _expanded(np.zeros_like(pieces), pieces, most)
-            counts = np.minimum(np.repeat(counts, pieces) - within, most)
-            starts, first = np.repeat(starts, pieces) + within * self.itemsize, np.repeat(first, pieces) + within
+            ncuts = -(-counts // most)
+            within = _expanded(np.zeros_like(ncuts), ncuts, most)
+            counts = np.minimum(np.repeat(counts, ncuts) - within, most)
+            starts, first = np.repeat(starts, ncuts) + within * self.itemsize, np.repeat(first, ncuts) + within
         for group in _groups(starts, starts + counts * self.itemsize):
             if group.stop - group.start == 1:
                 start, count, index = (int(each[group.start]) for each in (starts, counts, first))
-                yield Batch([(start, start + count * self.itemsize)], None, [Round(None, slice(index, index + count))])
+                ranges, at = [(start, start + count * self.itemsize)], None
+                own: Index = slice(index, index + count)
             else:
                 ranges, at = _laid_out(starts[group], counts[group], self.itemsize)
-                yield Batch(ranges, at, [Round(None, _expanded(first[group], counts[group], 1))])
+                own = _expanded(first[group], counts[group], 1)
+            yield Batch(ranges, at, [Round(None, own)] if self._bounds is None else self._rounds(self._bounds, own))
 
-
-class IndexMap:
-    """Elements of a window by index; an index may come again, and then all its entries are applied in order."""
-
-    in_order = False
-
-    def __init__(self, indices: np.ndarray, index: np.ndarray, itemsize: int) -> None:
-        order = np.argsort(indices, kind="stable")
-        self._index = index[order]
-        ascending = indices[order]
-        new = np.ones(len(ascending), bool)
-        new[1:] = ascending[1:] != ascending[:-1]
-        first = np.flatnonzero(new)
-        self._targets = ascending[first] * itemsize
-        self._bounds = np.append(first, len(ascending))
-        self._itemsize = itemsize
-        self.entries = len(index)
-        self.nbytes = len(first) * itemsize
-        self.held = len(index) * ENTRY_NBYTES
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield all elements, ascending by their place in the window."""
-        ones = np.ones(len(self._targets), np.int64)
-        for group in _groups(self._targets, self._targets + self._itemsize):
-            ranges, at = _laid_out(self._targets[group], ones[group], self._itemsize)
-            yield Batch(ranges, at, self._rounds(group))
-
-    def _rounds(self, group: slice) -> list[Round]:
-        """Return the first entries of all elements, then the second ones, and so on."""
+    def _rounds(self, bounds: np.ndarray, elements: Index) -> list[Round]:
+        """Return the first entries of neighbouring elements of a map, then the second ones, and so on."""
         # Few elements may have many more entries than the others: the rest of theirs is a round for each element.
-        bounds = self._bounds[group.start : group.stop + 1]
-        counts = np.diff(bounds)
+        bounds, ends = bounds[:-1][elements], bounds[1:][elements]
+        counts = ends - bounds
         deepest = np.sort(counts)[-_FEW:][0]
         nrounds = max(_FEW, deepest if len(counts) >= _FEW else 0)
         long = np.flatnonzero(counts > nrounds).tolist()
-        chains = [Round(slice(i, i + 1), self._index[bounds[i] + nrounds : bounds[i + 1]]) for i in long]
+        chains = [Round(slice(i, i + 1), self._index[bounds[i] + nrounds : ends[i]]) for i in long]
         counts = np.minimum(counts, nrounds)
         where = np.repeat(np.arange(len(counts)), counts)
         turn = _expanded(np.zeros_like(counts), counts, 1)
         order = np.argsort(turn, kind="stable")
-        ends = np.cumsum(np.bincount(turn))
-        index = self._index[_expanded(bounds[:-1], counts, 1)]
-        turns = (order[start:end] for start, end in zip((0, *ends[:-1]), ends, strict=True))
+        stops = np.cumsum(np.bincount(turn))
+        index = self._index[_expanded(bounds, counts, 1)]
+        turns = (order[start:stop] for start, stop in zip((0, *stops[:-1]), stops, strict=True))
         return [*(Round(where[each], index[each]) for each in turns), *chains]
-
-
-def _starts_counts(
-    typemap: TypeMap, known: Mapping[TypeMap, tuple[np.ndarray, np.ndarray]], itemsize: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return first byte and number of elements of the runs of a type map, by those of the maps in it."""
-    if typemap.is_component:
-        return np.zeros(1, np.int64), np.ones(1, np.int64)
-    starts, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for run in typemap.runs:
-        inner, lengths = known[run.of]
-        copies, stride = run.copies, run.stride
-        if len(inner) == 1 and inner[0] == 0 and stride == lengths[0] * itemsize:  # one long run
-            lengths, copies = lengths * copies, 1
-        shifts = run.disp + np.arange(copies, dtype=np.int64) * stride
-        starts.append((shifts[:, None] + inner).ravel())
-        counts.append(np.tile(lengths, copies))
-    return np.concatenate(starts), np.concatenate(counts)
 
 
 def check_range(name: str, start: int, stop: int, window_nbytes: int) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from mpired.context import NO_LIMITS
+from mpired.context import Context
 from mpired.errors import OutputExistsError, UsageError
 from mpired.files import calls
 from mpired.files.keys import Keys
@@ -29,7 +29,7 @@ from mpired.ops.state import Elements
 from mpired.sources.local import LocalSource, stamp_of
 from mpired.sources.source import Source
 from mpired.windows.call import WindowRequest
-from mpired.windows.placement import WindowShare
+from mpired.windows.runs import Runs
 
 _BLOCK_NBYTES = 4 << 20
 _ALIGNMENT = 64
@@ -54,7 +54,7 @@ class WindowFile:
     like: Source | None = None
     rewriting: int = 0  # memory that writing it again takes
     scratch: Scratch | None = None  # has the elements then, as native ones
-    shares: Sequence[tuple[int, WindowShare]] = ()  # its elements in the call, each with the number of its array
+    shares: Sequence[tuple[int, Runs]] = ()  # its elements in the call, each with the number of its array
     origins: Sequence[int] = ()  # the numbers of the origins that are combined into it
     changed_nbytes: int = 0  # about how many bytes are read and written for each origin
     keys: Keys | None = None
@@ -69,7 +69,7 @@ class WindowFile:
     def begin(self, request: WindowRequest) -> Update:
         """Begin to change it."""
         assert self.file is not None  # noqa: S101 - in a dry run nothing changes
-        encode = None if self.like is None else self._encode
+        encode = None if self.like is None else partial(self._encode, request.inputs.context)
         if isinstance(self.file, Draft):
             new = self.file
         elif encode is not None:
@@ -80,13 +80,13 @@ class WindowFile:
         new.into, new.complete = self.fd, encode
         return new
 
-    def _encode(self, draft: Draft) -> None:
+    def _encode(self, context: Context, draft: Draft) -> None:
         """Write the file again, with the elements that the scratch file has."""
         assert self.like is not None  # noqa: S101 - else elements are changed where they lie
         assert self.scratch is not None  # noqa: S101 - as above
         source = LocalSource(self.name, self.scratch.shared.path)
         changed = [each._replace(source=source) for each in self.windows]
-        apart(NO_LIMITS, self.like.name, write_to, draft.shared, self.format.rewrite, self.like, changed)
+        apart(context, self.like.name, write_to, draft.shared, self.format.rewrite, self.like, changed)
         if self.is_new:
             self.like.check_unchanged()
 
@@ -119,7 +119,7 @@ def open_window(source: LocalSource, request: WindowRequest, target: Target | No
     window = WindowFile(source.name, row, (), target, source.nbytes, like=file.source, rewriting=nbytes)
     if target is None:
         return replace(window, windows=[_native(source, each, row, request) for each in file.buffers])
-    arrays = [request.decoder.decoding(within_budget(each, inputs.context)) for each in file.buffers]
+    arrays = [inputs.context.worker.decoding(within_budget(each, inputs.context)) for each in file.buffers]
     elements = (blocks(each, max(1, _BLOCK_NBYTES // each.datatype.itemsize)) for each in arrays)
     return _decoded(window, arrays, elements, request, stack)
 

@@ -36,7 +36,7 @@ from mpired.ops.policy import holds
 from mpired.ranks import check_formats
 from mpired.sources.directory import check_one_file
 from mpired.sources.local import LocalSource, stamp_of
-from mpired.windows.call import Done, WindowRequest
+from mpired.windows.call import WindowRequest
 from mpired.windows.elements import fold
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.once import not_applied
@@ -45,21 +45,21 @@ from mpired.windows.placement import Given
 from mpired.windows.targets import Appeared, WindowFile, make_window, open_window, plan_window
 
 
-def transact(request: WindowRequest, output: FetchOutput | None = None) -> Done:
+def transact(request: WindowRequest, output: FetchOutput | None = None) -> Work:
     """Carry out a request; `output` gets the old elements before the windows change."""
     while True:
-        with contextlib.suppress(Appeared), contextlib.closing(request.decoder), ExitStack() as stack:
+        with contextlib.suppress(Appeared), ExitStack() as stack:
             work = Work(request, _open(request, output.replaced if output else (), stack), stack)
             work.combine()
             if output is not None and work.fetched is not None:
                 output.keep(work.fetched, work.fetched_model, request.op)
             work.publish()
-            return work.done()
+            return work
 
 
 def dry_run(request: WindowRequest) -> Work:
     """Check a request as `transact` does, without a lock; nothing is made or changed."""
-    with contextlib.closing(request.decoder), ExitStack() as stack:
+    with ExitStack() as stack:
         return Work(request, [plan_window(name, request, stack) for name in request.windows], stack)
 
 
@@ -96,7 +96,7 @@ def _open(request: WindowRequest, replaced: Sequence[str], stack: ExitStack) -> 
 
 
 class Work:
-    """A request at work: all checks, and then the elements; nothing is visible of it until it is published."""
+    """A request at work, and its outcome: nothing is visible of it until it is published."""
 
     def __init__(self, request: WindowRequest, windows: Sequence[WindowFile], stack: ExitStack) -> None:
         self.windows, self._stack, first = windows, stack, windows[0]
@@ -125,33 +125,54 @@ class Work:
         # whether whole origins have the shape of the windows, so that elements of the same index are combined
         self._by_shape = request.placement.indices is None and not request.placement.is_numbered and given[0].whole
         placed = [
-            request.placement.shares([window.windows[i] for window in windows], each) for i, each in enumerate(given)
+            request.placement.runs([window.windows[i] for window in windows], each) for i, each in enumerate(given)
         ]
         self._placed = placed[0]
         for window, row in zip(windows, zip(*placed, strict=True), strict=True):
-            shares = [(i, share) for i, share in enumerate(row) if share is not None and share.access.entries]
-            window.shares = sorted(shares, key=lambda each: each[1].window.offset)  # in the order of the file
-            window.changed_nbytes = sum(share.access.nbytes for _, share in shares)
+            shares = [(i, runs) for i, runs in enumerate(row) if runs is not None and runs.entries]
+            window.shares = sorted(shares, key=lambda each: window.windows[each[0]].offset)  # in the order of the file
+            window.changed_nbytes = sum(runs.nbytes for _, runs in shares)
             window.origins = range(len(request.origins) if shares else 0)
             if request.keys and shares:
                 self._leave_out_applied(window)
         if request.inputs.context.max_memory is not None:
             self._check_memory()
-        choose_open(self._opened, request.inputs.context)
-        self._entries = tuple(sum(share.access.entries for share in row if share) for row in placed)
-        self.fetched = np.zeros(self._entries[0], first.windows[0].datatype.form) if request.fetch else None
+        self.entries = tuple(sum(runs.entries for runs in row if runs) for row in placed)
+        self.fetched = np.zeros(self.entries[0], first.windows[0].datatype.form) if request.fetch else None
         if self.fetched is not None and request.inputs.nullable:
             self.fetched = np.ma.MaskedArray(self.fetched, mask=False)
 
     @property
+    def protocols(self) -> tuple[str, ...]:
+        """For each window how it was changed; "" if it was not."""
+        return tuple(window.update.protocol if window.update else "" for window in self.windows)
+
+    @property
+    def datatypes(self) -> tuple[Datatype, ...]:
+        """The datatypes of the elements of each array."""
+        return tuple(array.datatype for array in self.windows[0].windows)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all origins that can be used."""
+        return [arrays[0].name for arrays in self.request.origins]
+
+    @property
+    def skipped(self) -> list[str]:
+        """The names of the origins that had been applied before."""
+        applied = {number for window in self.windows for number in window.origins}
+        return [name for number, name in enumerate(self.names) if number not in applied] if self.request.keys else []
+
+    @property
     def fetched_model(self) -> Model:
         """The model of the fetched elements: those of their window, or of the first of several."""
-        count, target = self._entries[0], self.windows[0]
+        count, target = self.entries[0], self.windows[0]
         window = target.windows[0]
         shape: tuple[int, ...] | None = None if window.shape is None else (count,)
-        found = [(each, share) for each, share in zip(self.windows, self._placed, strict=True) if share]
+        found = [(each, runs.shape) for each, runs in zip(self.windows, self._placed, strict=True) if runs]
         if len(found) == 1:
-            target, (window, _, shape) = found[0]
+            target, shape = found[0]
+            window = target.windows[0]
         array = window.result._replace(count=count, shape=shape, name="", parts=(), modelled_on=())
         array = array._replace(nullable=window.nullable)
         return Model(target.format.name, (array,), window.source, context=self.request.inputs.context)
@@ -187,13 +208,13 @@ class Work:
 
     def _check_memory(self) -> None:
         """Raise `UsageError` if there is less memory than the call needs beside the blocks."""
-        request, shares = self.request, [share for window in self.windows for _, share in window.shares]
-        in_order = all(share.access.in_order for share in shares)
-        held = sum(share.access.held for share in shares)
+        request, shares = self.request, [(window, *share) for window in self.windows for share in window.shares]
+        in_order = all(runs.in_order for _, _, runs in shares)
+        held = sum(runs.held for _, _, runs in shares)
         for origin in self._opened:
             held += origin.places_nbytes + (0 if in_order else origin.count * origin.datatype.itemsize)
         if request.fetch:
-            held += sum(share.access.entries * share.window.datatype.itemsize for share in shares)
+            held += sum(runs.entries * window.windows[i].datatype.itemsize for window, i, runs in shares)
         # A worker that writes a target again has what this process has.
         again = sum(window.rewriting for window in self.windows)
         base = STREAMED_BASE_NBYTES if any(format_named(name).streamed for name in self._formats) else BASE_NBYTES
@@ -217,11 +238,12 @@ class Work:
     def combine(self) -> None:
         """Compute all new elements, and make the updates ready."""
         request = self.request
+        if len(self._opened) > 1:
+            choose_open(self._opened, request.inputs.context)
         nbytes = sum(window.changed_nbytes * len(window.origins) for window in self.windows)
         with step("combining the origins"):
             for _ in request.inputs.context.progress(self._combined(), nbytes):
                 pass
-        request.decoder.close()  # a file that is written again takes another worker
         for origin in self._opened:
             origin.array.source.check_unchanged()
         for window in self.windows:
@@ -240,20 +262,19 @@ class Work:
             if is_changed and (expected is None or self._is_there(expected, window)):
                 window.update = window.begin(self.request)
                 self._stack.enter_context(window.update)
-            for i, share in window.shares if window.origins or self.fetched is not None else ():
-                origins = [self._origins[rank][i] for rank in window.origins]
-                by_shape = self._by_shape and len(share.window.shape or ()) > 1
-                if by_shape or any(each.datatype != share.window.datatype for each in origins):
-                    origins = [each.as_in(share.window, op.rules.missing, by_shape=by_shape) for each in origins]
+            for share in window.shares if window.origins or self.fetched is not None else ():
+                array, origins = window.windows[share[0]], [self._origins[rank][share[0]] for rank in window.origins]
+                by_shape = self._by_shape and len(array.shape or ()) > 1
+                if by_shape or any(each.datatype != array.datatype for each in origins):
+                    origins = [each.as_in(array, op.rules.missing, by_shape=by_shape) for each in origins]
                     for each in origins:
                         self._stack.callback(each.close)
-                name = share.window.name if len(window.shares) > 1 else ""
-                yield from fold(share, op, origins, window, self.fetched, name)
+                yield from fold(window, share, op, origins, self.fetched)
 
     def _is_there(self, expected: np.ndarray, window: WindowFile) -> bool:
         """Return whether a window has the element that is expected: a target that stays is not written."""
         found = np.ma.zeros(1, expected.dtype)
-        for _ in fold(window.shares[0][1], self.request.op, [], window, found):
+        for _ in fold(window, window.shares[0], self.request.op, [], found):
             pass
         missing = np.ma.is_masked(found)
         same = np.ma.getdata(found).tobytes() == np.ma.getdata(expected).tobytes()
@@ -276,23 +297,6 @@ class Work:
                     raise Appeared from error
                 raise
             changed.append(window.name)
-
-    def done(self) -> Done:
-        """Return the outcome, or that of a dry run."""
-        applied = {number for window in self.windows for number in window.origins}
-        names = [arrays[0].name for arrays in self.request.origins]
-        skipped = [name for number, name in enumerate(names) if number not in applied] if self.request.keys else []
-        return Done(
-            op=self.request.op,
-            protocols=tuple(window.update.protocol if window.update else "" for window in self.windows),
-            datatypes=tuple(window.datatype for window in self.windows[0].windows),
-            entries=self._entries,
-            skipped=tuple(skipped),
-            fetched=self.fetched,
-            model=None if self.fetched is None else self.fetched_model,
-            nbytes=tuple(window.changed_nbytes for window in self.windows),
-            origins=tuple(names),
-        )
 
 
 def _check_one(target: WindowFile) -> None:

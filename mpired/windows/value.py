@@ -45,7 +45,7 @@ def element_of(value: Any, datatype: Datatype, what: str, inputs: InputOptions) 
         array = open_rank(os.fspath(value), own).only_buffer()
         if array.count != 1:
             raise CountError(str(value), f"has {array.count} elements, and {what} is one")
-        return whole(array)
+        return whole(array, inputs.context)
     return _of_number(value, datatype, what)
 
 

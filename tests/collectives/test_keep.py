@@ -231,7 +231,9 @@ def test_reduce_local_keeps_what_is_not_combined(form, tmp_path):
     assert repr(read(tmp_path / f"r1.{form}").to_pydict()) == repr(expected.to_pydict())
     refusal = f"mpired: r1.{form}: would put MPI_DOUBLE (float64) in the place / `mpired reduce` writes a new file"
     check_refusals(tmp_path, [(f"reduce-local --op mean --columns n {names}", 2, refusal)])
-    all_reasons = run(*f"reduce-local --op sum --nulls ignore {names}".split(), cwd=tmp_path)
+    all_reasons = run(*f"reduce --op sum --nulls ignore {names} -o out.{form}".split(), cwd=tmp_path)
     assert all_reasons.status == 3
     assert all_reasons.err.count("choose with") == 1
     assert ", or column" not in all_reasons.err
+    succeeded(run(*f"reduce-local -q --op max {names}".split(), cwd=tmp_path))  # of all columns of numbers
+    assert repr(read(tmp_path / f"r1.{form}").to_pydict()) == repr(expected.to_pydict())

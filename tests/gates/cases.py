@@ -33,6 +33,7 @@ DIFFERENCES = (
     *("f0.npy m0.npy --atol 1", "z.npy d0.npy --atol 9", "@list.txt @list.txt", "--json @list.txt @list.txt"),
     *("@list.txt d0.npy", "sample_data sample_data", "sample_data examples -q", "-q d0.npy d0.npy"),
     *("--png picture.png d0.nc d1.nc", "--png picture.png @list.txt @list.txt"),
+    *("list.txt weights.txt", "list.txt list.txt", "list.txt d0.npy"),
 )
 
 
@@ -174,6 +175,8 @@ def of_refusals() -> Iterator[str]:
         "mpired reduce --op mean,max --json d0.h5 d1.h5 -o out.h5",
         "mpired reduce --op max,min --weights 1,2 d0.npy d1.npy -o out.npz",
         "mpired locate --op maxloc,minloc --json d[0-2].npy",
+        "mpired locate --op maxloc i0.npy m0.npy",
+        "mpired reduce-local --op sum --nulls ignore null0.parquet null1.parquet",
         f"{GCC}\nmpired reduce --op ./f.so:f d0.npy d1.npy",
         *(f"mpired diff {words}" for words in DIFFERENCES),
         "mpired reduce --op sum packed0.nc packed1.nc -o out.nc",

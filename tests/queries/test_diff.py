@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import filecmp
+import itertools
 import json
 
 import numpy as np
@@ -160,6 +162,8 @@ def test_places_in_a_large_block():
     ("a.npy", 2, ["Missing argument 'B'"]),
     ("a.npy a.npy a.npy", 2, ["unexpected extra argument"]),
     ("a.bin a.npy", 2, ["a.bin", "give --type"]),
+    ("a.npy a.bin", 2, ["a.bin", "give --type"]),
+    ("--count 3 a.bin a.bin", 2, ["a.bin", "give --type"]),
     ("a.npy a.npy --type float", 3, ["a.npy", "not MPI_FLOAT", "leave --type out"]),
     ("a.npy a.npy --ulp 1 --atol 1", 2, ["--ulp", "leave one of them out"]),
     ("a.npy a.npy --rtol nan", 2, ["--rtol", "give 0 or more"]),
@@ -181,6 +185,19 @@ def test_a_bug_is_no_difference(tmp_path):
     outcome = run("diff", "a.npy", "a.npy", cwd=tmp_path, setup=lambda: setattr(differences, "answered", fail))
     assert outcome.status == 70
     assert "ZeroDivisionError" in outcome.err
+
+
+@each("suffix, option", itertools.product((".csv", ".txt", ".md", ""), ("", "--rtol 1")))
+def test_files_that_no_format_describes(suffix, option, tmp_path):
+    """They are compared by their bytes, as in directories."""
+    for name, text in ("a", "x,y\n1,2\n"), ("b", "x,y\n1,3\n"), ("c", "x,y\n1,2\n3,4\n"), ("d", "x,y\n1,2\n"):
+        (tmp_path / f"{name}{suffix}").write_text(text)
+    for name in "bcd":
+        is_same = filecmp.cmp(tmp_path / f"a{suffix}", tmp_path / f"{name}{suffix}", shallow=False)
+        outcome = run("diff", "--examples", "0", *option.split(), f"a{suffix}", f"{name}{suffix}", cwd=tmp_path)
+        assert (outcome.status, outcome.err) == (0 if is_same else 1, "")
+        assert outcome.out.decode().startswith("the same: " if is_same else "different: ")
+        assert outcome.out.count(b"\n") == 1
 
 
 def test_directories(tmp_path):

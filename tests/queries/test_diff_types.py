@@ -199,6 +199,7 @@ def test_ulps_are_those_of_short_types(code, tmp_path):
     found = mpired.diff(a, b, ulp=2, examples=500)
     assert [each.index[0] for each in found.examples] == np.flatnonzero(steps > 2).tolist()
     assert [each.ulp for each in found.examples] == steps[steps > 2].tolist()
+    assert found.buffers[0].datatype == form.name
     np.save(tmp_path / "b.npy", values[1].astype("f4"))
     assert mpired.diff(a, tmp_path / "b.npy", ulp=0).buffers[0].ulp.amount > steps.max()
 

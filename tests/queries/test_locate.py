@@ -112,6 +112,8 @@ def test_nat_is_the_nan_of_times(dtype, op, function):
     ("--op maxloc", 2, ["there are none"]),
     ("--op maxloc a.npy empty.npy", 3, ["empty.npy", "rank 1 has no elements", "leave it out"]),
     ("--op maxloc a.npy i.npy", 3, ["i.npy", "rank 1 has datatype MPI_INT64_T", "MPI_DOUBLE", "; convert to one"]),
+    ("--op maxloc i.npy a.npy", 3, ["rank 1 has", "by `mpired reduce --op sum --result-type long_double`"]),
+    ("--op maxloc s.npy f.npy", 3, ["rank 1 has", "by `mpired reduce --op sum --result-type double`"]),
     ("--op maxloc a.npy f.npy", 3,
      ["rank 1 has datatype MPI_FLOAT", "by `mpired reduce --op sum --result-type double`"]),
     ("--op maxloc flags.npy", 3, ["flags.npy", "MPI_C_BOOL", "logical"]),
@@ -124,7 +126,7 @@ def test_nat_is_the_nan_of_times(dtype, op, function):
 def test_refusals(words, status, reasons, tmp_path):
     arrays = {
         "a": np.zeros(3), "i": np.zeros(3, int), "f": np.zeros(3, "f4"), "empty": np.zeros((2, 0)),
-        "flags": np.zeros(3, bool),
+        "s": np.zeros(3, "i4"), "flags": np.zeros(3, bool),
         "nan": np.full(3, np.nan), "z": np.zeros(3, complex), "pairs": np.zeros(2, [("value", "f8"), ("index", "i4")]),
     }  # fmt: skip
     for name, array in arrays.items():

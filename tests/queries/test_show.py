@@ -23,7 +23,6 @@ from values import BITING
 import mpired
 from mpired.datatypes import parse
 from mpired.errors import UsageError
-from mpired.formats.decoding import Decoder
 from mpired.queries.show import Selection
 
 
@@ -149,7 +148,7 @@ def test_slices_are_those_of_numpy(shape, order, data):
         datatype=parse("int64")[0], isolated=False, dimensions=shape, fortran_order=order == "F", open=lambda: reader
     )
     found = []
-    for indices, ((picked, _),) in selection.read([buffer], [range(selection.count)], Decoder()):
+    for indices, ((picked, _),) in selection.read([buffer], [range(selection.count)]):
         assert array[tuple(indices)].tolist() == picked.tolist()
         found += picked.tolist()
     assert found == expected.ravel().tolist()
