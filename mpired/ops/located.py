@@ -39,24 +39,20 @@ class Located(State):
             self._values = [block_of(count, each.dtype) for each in self._values]
             self._indices = [block_of(count, each.dtype) for each in self._indices]
             self._pairs = np.zeros(count, self.datatype.form)
-        self._best, self._room, self._spare = (each[:count] for each in self._values)
+        self._best, self.free_block, self._spare = (each[:count] for each in self._values)
         self._from, self._change = (each[:count] for each in self._indices)
         self._counted = np.arange(start, start + count) if self._counting else 0
         self.nadded = 0
-
-    def free_block(self) -> np.ndarray:
-        """Return the array for the next rank's values."""
-        return self._room
 
     def add(self, _reread: Reread, _not_null: np.ndarray | None = None) -> None:
         """Let the values in the free block win or not."""
         index = np.asarray(self._firsts[int(self.nadded)] + self._counted).astype(self._from.dtype)
         self.nadded += 1
         if self.nadded == 1:
-            self._best, self._room = self._room, self._best
+            self._best, self.free_block = self.free_block, self._best
             self._from[...] = index
             return
-        best, values = self._best, self._room
+        best, values = self._best, self.free_block
         takes = self._better(values, best)
         self._extreme(best, values, out=self._spare)
         doubtful = self._spare == 0

@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.dtypes import get
 from mpired.ops import exact
-from mpired.ops.state import Planes, Reread, State, converted, either, numbers_of, valid_of
-
-if TYPE_CHECKING:
-    from fractions import Fraction
+from mpired.ops.state import Planes, Reread, converted, either, numbers_of, valid_of
 
 
 def number(datatype: Datatype) -> Datatype:
@@ -116,21 +113,13 @@ class Sum(_Numbers):
         """Return the sum, in a form if it is rounded once."""
         if not self.op.rules.exact:
             return self.planes[0]
-        return exact.rounded(self.planes, form or self.wide, self._exactly)
+        return exact.rounded(self.planes, form or self.wide, self._all_terms())
 
-    def _exactly(self, chosen: np.ndarray) -> list[Fraction]:
-        """Return the exact sums of the terms of some elements."""
-        from fractions import Fraction  # noqa: PLC0415 - only where a sum is rounded once
-
-        totals = [Fraction(0)] * int(np.count_nonzero(chosen))
-        for rank in range(self.rank + 1):
-            elements, not_null = self._reread(rank)
-            valid = valid_of(elements, not_null, self.datatype, self.op)
+    def _all_terms(self) -> Iterator[np.ndarray]:
+        """Yield the terms of the ranks so far, 0 for elements that are left out."""
+        for rank, (elements, valid) in enumerate(self.so_far()):
             for term in self.terms(elements, rank):
-                if valid is not None:
-                    term[~valid] = 0
-                totals = [total + Fraction(number) for total, number in zip(totals, term[chosen].tolist(), strict=True)]
-        return totals
+                yield _zeroed(term, valid)
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the sum in the datatype of the results, to which it is rounded."""
@@ -315,19 +304,19 @@ class _Gathered(_Numbers):
         """Begin a block of `count` other elements."""
         super().begin(start, count)
         self._all = np.empty((self.nranks, count), self.datatype.form)
+        self.free_block = self._all[0]
         self._not_null: list[np.ndarray | None] = []
 
-    def free_block(self) -> np.ndarray:
-        """Return the array for the next rank's elements."""
-        free_block: np.ndarray = self._all[self.rank + 1]
-        return free_block
-
-    fill = State.fill  # the free block of another state has other elements later
+    def fill(self, block: np.ndarray) -> None:
+        """Copy the elements: the free block of another state has other ones later."""
+        np.copyto(self.free_block, block)
 
     def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
         """Add the elements in the free block, and keep which of them are not null."""
         self._not_null.append(not_null)
-        return super().add(reread, not_null)
+        overflowed = super().add(reread, not_null)
+        self.free_block = self._all[min(self.rank + 1, self.nranks - 1)]
+        return overflowed
 
     def snapshot(self) -> dict[str, Any]:
         """Return the elements of the ranks so far, too."""
@@ -335,15 +324,15 @@ class _Gathered(_Numbers):
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Go on, with room for the ranks to come."""
-        free_block = self._all
+        room = self._all
         super().restore(snapshot)
-        free_block[: self.rank + 1] = self._all
-        self._all = free_block
+        room[: self.rank + 1] = self._all
+        self._all, self.free_block = room, room[self.rank + 1]
 
-    def kept(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """Yield the elements of each rank so far, wide, and which of them are not left out."""
+    def so_far(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        """Yield the elements of each rank so far, which are kept, and which of them are not left out."""
         for elements, not_null in zip(self._all, self._not_null, strict=False):  # as many as there are ranks so far
-            yield self.wide_of(elements), valid_of(elements, not_null, self.datatype, self.op)
+            yield elements, valid_of(elements, not_null, self.datatype, self.op)
 
 
 class Quantile(_Gathered):
@@ -354,8 +343,8 @@ class Quantile(_Gathered):
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Sort, and interpolate; a NaN that is not left out gives NaN."""
-        rows, masks = zip(*self.kept(), strict=True)
-        numbers = np.stack(rows, axis=1)
+        rows, masks = zip(*self.so_far(), strict=True)
+        numbers = np.stack([*map(self.wide_of, rows)], axis=1)
         poisoned = np.isnan(numbers)
         for rank, mask in enumerate(masks):
             if mask is not None:
@@ -388,18 +377,15 @@ class ExactVariance(_Gathered):
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the variance."""
-        rows = list(starmap(_zeroed, self.kept()))
-        mean = _exact_sum(rows) / self.counts()
-        squares = [(row - mean) ** 2 for row in rows]
-        return self.of_squares(
-            _exact_sum([_zeroed(each, mask) for each, (_, mask) in zip(squares, self.kept(), strict=True)])
-        )
+        ranks = [(self.wide_of(elements), valid) for elements, valid in self.so_far()]
+        mean = _exact_sum([*starmap(_zeroed, ranks)]) / self.counts()
+        return self.of_squares(_exact_sum([_zeroed((row - mean) ** 2, valid) for row, valid in ranks]))
 
     def in_form(self, numbers: np.ndarray, wrapped: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
         """Return numbers as results, and which of them overflowed: those that are infinite though no rank is."""
         infinite = np.isinf(numbers)
-        for row, _ in self.kept() if infinite.any() else ():
-            infinite &= np.isfinite(row).reshape(self.count, -1).all(axis=1)
+        for elements, _ in self.so_far() if infinite.any() else ():
+            infinite &= np.isfinite(self.wide_of(elements)).reshape(self.count, -1).all(axis=1)
         return super().in_form(numbers, either(wrapped, infinite))
 
 
@@ -418,12 +404,4 @@ def _exact_sum(rows: list[np.ndarray]) -> np.ndarray:
     sums = [np.zeros(len(rows[0]), form) for form in forms]
     for row in rows:
         exact.add(sums, row)
-
-    def exactly(chosen: np.ndarray) -> list[Fraction]:
-        from fractions import Fraction  # noqa: PLC0415 - only where a sum is rounded once
-
-        return [
-            sum(map(Fraction, each), Fraction(0)) for each in zip(*(row[chosen].tolist() for row in rows), strict=True)
-        ]
-
-    return exact.rounded(sums, rows[0].dtype, exactly)
+    return exact.rounded(sums, rows[0].dtype, rows)
