@@ -263,7 +263,7 @@ LATE = {
     "mpired.datatypes.text.parse": 5, "mpired.datatypes.typemap.memory": 4, "mpired.datatypes.typemap.picture": 3,
     "mpired.datatypes.typemap.typemap": 3, "mpired.engines.mpi": 3, "mpired.engines.probe": 2,
     "mpired.engines.userops": 14, "mpired.files.recovery": 0.9, "mpired.files.stores": 12,
-    "mpired.formats.spread": 5, "mpired.ops.clibrary": 10, "mpired.ops.contract": 6,
+    "mpired.formats.spread": 5, "mpired.ops.clibrary": 10,
     "mpired.ops.user": 13, "mpired.provenance": 5, "mpired.queries.drawing": 351,
     "mpired.sources.ahead": 5, "mpired.sources.compressed": 2, "mpired.sources.prefix": 9, "mpired.sources.remote": 8,
     "click.shell_completion": 0.7, "concurrent.futures": 3, "csv": 0.7, "fractions": 2, "hashlib": 3, "json": 2,

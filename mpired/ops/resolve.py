@@ -9,17 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
-from mpired import interrupts, mpi4py_objects
-from mpired.datatypes import Datatype
+from mpired import mpi4py_objects
 from mpired.errors import OpError, UnknownOpError, UsageError, UserOpError
 from mpired.ops import table
 from mpired.ops.identity import UserIdentity
 from mpired.ops.op import Op, Use
 
 if TYPE_CHECKING:  # few ops are user-defined
-    from mpired.ops import contract
+    from mpired.ops import user
 
 _FILE = r".*(\.py|\.so(\.\d+)*)|.*/.*"
 _IN_LIBRARY = r"(?P<path>.*\.so(?:\.\d+)*):(?P<symbol>[^:]+)(?P<variant>:[^:]*)?"
@@ -52,19 +49,14 @@ _SYNONYMS |= {op.name.lower(): op for op in (*table.OPS, *table.STATISTICS) if o
 
 def of_function(function: Callable[..., Any], *, commute: bool | None = None) -> Op:
     """Return the op of a function of this process, for the Python API."""
-    from mpired.ops import contract  # noqa: PLC0415 - as above
+    from mpired.ops import user  # noqa: PLC0415 - few ops are user-defined
 
-    found = contract.as_op(function, contract.named(function))
-
-    def apply(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
-        with contract.Failing(found.place, Exception):
-            interrupts.waited(found.apply, invec, inoutvec, datatype)
-
-    op = table.user_op(found.place, contract.Elementwise(apply, found.place), isolated=False)
+    found = user.as_op(function, user.function_name(function))
+    op = table.user_op(found.place, user.UserKernel(found.place, lambda _: found, isolated=False))
     return with_properties(op, found.properties, commute=commute)
 
 
-def with_properties(op: Op, properties: contract.Properties, *, commute: bool | None = None) -> Op:
+def with_properties(op: Op, properties: user.Properties, *, commute: bool | None = None) -> Op:
     """Return a user-defined op with its properties; `commute` goes before its own."""
     chosen = properties.commute if commute is None else commute
     identity = None if properties.identity is None else UserIdentity(properties.identity)
@@ -92,7 +84,7 @@ def resolve(text: str, timeout: float | None = None, use: Use = Use.REDUCE) -> O
         if len(points) > 1:
             raise UserOpError(text, user.ambiguity(points)) from None
         if points:
-            return table.user_op(text, user.PythonKernel(text, timeout), isolated=True)
+            return table.user_op(text, user.UserKernel(text, user.load, timeout=timeout))
         if re.fullmatch(_FILE, text, re.DOTALL):
             raise UnknownOpError(text, f"is the name of a file, not of an op; write {text}:FUNCTION") from None
         if numpys := re.fullmatch(r"(?:np|numpy)\.(\w+(?:\.\w+)*)", text):
@@ -109,9 +101,10 @@ def _at_place(text: str, timeout: float | None) -> Op:
         if "/" not in path:
             raise UserOpError(text, f"a library needs a path; write ./{text}")
         check_file(path, text)
-        from mpired.ops.clibrary import LibraryKernel  # noqa: PLC0415 - only for a library
+        from mpired.ops import clibrary, user  # noqa: PLC0415 - only for a library
 
-        return table.user_op(text, LibraryKernel(path, symbol, variant.removeprefix(":"), timeout), isolated=True)
+        load = clibrary.LargeCFunction if variant else clibrary.CFunction
+        return table.user_op(text, user.UserKernel(f"{path}:{symbol}", load, path, timeout))
     home, _, name = text.rpartition(":")
     if not home or not name:
         raise UserOpError(text, "names no function; write FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION")
@@ -125,7 +118,8 @@ def _at_place(text: str, timeout: float | None) -> Op:
         check_file(home, text)
     elif os.path.isfile(f"{home}.py") and importlib.util.find_spec(home) is None:
         raise UserOpError(text, f"there is no module {home}; for the file write {home}.py:{name}")
-    return table.user_op(text, user.PythonKernel(text, timeout), isolated=True)
+    path = home if user.is_file(home) else ""
+    return table.user_op(text, user.UserKernel(text, user.load, path, timeout))
 
 
 def file_of(text: str) -> str | None:

@@ -6,7 +6,7 @@ import copyreg
 import difflib
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from mpired.ops.native import twinned
 from mpired.ops.op import ANY_USE, Op, Rules, Use, ruled
 from mpired.ops.state import State
 from mpired.values import NUMBER
+
+if TYPE_CHECKING:  # few ops are user-defined
+    from mpired.ops.user import UserKernel
 
 _INTEGER = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE
 ORDERED = _INTEGER | Group.FLOATING_POINT
@@ -134,10 +137,10 @@ def _predefined(name: str, rules: Rules) -> Op:
 copyreg.pickle(Op, _reduced)
 
 
-def user_op(name: str, kernel: Kernel, *, isolated: bool) -> Op:
+def user_op(name: str, kernel: UserKernel) -> Op:
     """Return the row of a user-defined op: any datatype of MPI, but for reductions only (MPI-4.1, 12.3.4)."""
     row = Op(name, kernel, ~(TIMES | Group.VALUE), "", "6.9.5", None, None, None, commute=False, uses=Use.REDUCE)
-    return row._replace(user=True, isolated=isolated, rounds=row.groups, lower=kernels.as_it_is)
+    return row._replace(user=True, isolated=kernel.isolated, rounds=row.groups, lower=kernels.as_it_is)
 
 
 def named(word: str) -> Op | None:
