@@ -248,20 +248,17 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...
 
 def _named_op(op: ops.OpLike, options: Options) -> ops.Op:
     """Return the op that a caller means, without rules; nothing of a user-defined one is loaded yet."""
-    known = None if isinstance(op, str) else ops.predefined(op)
-    if known is not None:
-        return known
-    if callable(op):
-        if options["op_timeout"] is not None:
-            reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
-            raise UsageError("`op_timeout`", reason)
-        return ops.of_function(op, commute=options["commute"])
     if ops.is_list(op):
         text = op if isinstance(op, str) else "`op`"
         raise UsageError(text, "is a list of ops, which `mpired reduce` and `mpired locate` take; name one op")
-    if not isinstance(op, str):
+    if (known := ops.resolve(op, options["op_timeout"])) is not None:
+        return known
+    if not callable(op):
         raise UsageError("`op`", f"{op!r} is neither the name of an op nor a function")
-    return ops.resolve(op, options["op_timeout"])
+    if options["op_timeout"] is not None:
+        reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
+        raise UsageError("`op_timeout`", reason)
+    return ops.of_function(op, commute=options["commute"])
 
 
 def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options, pairing: str) -> None:

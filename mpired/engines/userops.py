@@ -53,7 +53,7 @@ def installed() -> Iterator[dict[str, Any]]:
             yield _listed(name, place, error="hidden by the predefined op of that name")
             continue
         try:
-            op = ops.resolve(name, _LISTING_TIMEOUT)
+            op = cast("ops.Op", ops.resolve(name, _LISTING_TIMEOUT))
             properties = _in_worker(_PROPERTIES, op.kernel, op)
         except MpiredError as error:
             yield _listed(name, place, error=error.reason)

@@ -22,18 +22,17 @@ from mpired.ops.resolve import (
     is_list,
     labels,
     of_function,
-    predefined,
     resolve,
     summary,
     with_properties,
 )
 from mpired.ops.state import may_be_null, stands_for_null
-from mpired.ops.table import COMPARE_AND_SWAP, OPS, STATISTICS, get, named, neutral, ops_for, user_op, with_parameter
+from mpired.ops.table import COMPARE_AND_SWAP, OPS, STATISTICS, get, named, neutral, ops_for, user_op
 
 __all__ = [
     "COMPARE_AND_SWAP", "OPS", "PURPOSES", "STATISTICS", "Op", "OpLike", "Ops", "Rules", "Use", "check",
     "check_buffers", "check_file", "check_rules", "each_of", "file_of", "get", "is_list", "labels",
-    "may_be_null", "named", "neutral", "null_refused", "of_function", "ops_for", "options_of", "predefined",
-    "resolve", "stands_for_null", "summary", "user_op", "widening", "widest", "with_parameter", "with_policies",
+    "may_be_null", "named", "neutral", "null_refused", "of_function", "ops_for", "options_of",
+    "resolve", "stands_for_null", "summary", "user_op", "widening", "widest", "with_policies",
     "with_properties", "wrong_use",
 ]  # fmt: skip

@@ -43,6 +43,7 @@ class Rules(NamedTuple):
     quantile: float | None = None  # which quantile is wanted; None for the median
     # whether elements of a window are combined with an origin's, and nothing is kept of earlier ones
     window: bool = False
+    leaves_out: bool = False  # whether some elements may be left out, by one of the rules above
 
     def summary(self) -> tuple[str, ...]:
         """Return the chosen rules in words for the summary of a call, except that for NaN."""
@@ -59,18 +60,9 @@ class Rules(NamedTuple):
         }
         return tuple(word for word, chosen in words.items() if chosen)
 
-    @property
-    def leaves_out(self) -> bool:
-        """Whether some elements may be left out."""
-        return self.nan == "ignore" or self.nulls != "error" or self.missing is not None
-
 
 def _name(datatype: Datatype | None) -> str | None:
     return None if datatype is None else dtype_name(datatype) or str(datatype)
-
-
-def _of_elements(datatype: Datatype) -> Datatype:
-    return datatype
 
 
 class Op(NamedTuple):
@@ -104,8 +96,8 @@ class Op(NamedTuple):
     exact_state: Callable[[Op, Datatype, int], Any] | None = None
     # returns results of two or more ranks with defined bits, perhaps in place
     lower: Callable[[np.ndarray, Datatype], np.ndarray] = kernels.canonical_nan
-    # returns the datatype of the results for a datatype of the elements
-    gives: Callable[[Datatype], Datatype] = _of_elements
+    # returns the datatype of the results for one of the elements; None if it is the same
+    gives: Callable[[Datatype], Datatype] | None = None
     takes: frozenset[str] = frozenset()  # the names of the rules that change the op, such as exact
     mpi_kernel: Kernel | None = None  # the kernel that treats NaN like MPI libraries, if that is different
     extreme: np.ufunc | None = None  # the function that chooses among the values of pairs, or among magnitudes
@@ -117,7 +109,7 @@ class Op(NamedTuple):
 
     def result(self, datatype: Datatype) -> Datatype:
         """Return the datatype of the results for a datatype of the elements."""
-        return self.rules.result_type or self.gives(datatype)
+        return self.rules.result_type or (datatype if self.gives is None else self.gives(datatype))
 
     @property
     def is_function(self) -> bool:
@@ -135,6 +127,8 @@ class Op(NamedTuple):
 
 def ruled(op: Op, rules: Rules) -> Op:
     """Return a row of the table with rules, and the kernel that these mean."""
+    leaves_out = rules.nan == "ignore" or rules.nulls != "error" or rules.missing is not None
+    rules = rules._replace(leaves_out=leaves_out)
     kernel = op.mpi_kernel if rules.nan == "mpi" and op.mpi_kernel is not None else op.kernel
     if rules.window and rules.nan == "mpi":  # in MPI's libraries invec is the origin, and inoutvec the target
         return op._replace(rules=rules, kernel=lambda invec, inoutvec, datatype: kernel(inoutvec, invec, datatype))

@@ -58,18 +58,17 @@ class Steps:
     _is_negative = False  # whether an element was
 
     def __init__(self, op: Op, datatype: Datatype) -> None:
-        self.op = op
-        self._datatype = datatype
-        self._exact = None if op.rules.overflow == "wrap" else op.exact
+        self.op, self.datatype = op, datatype
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, reread: Reread) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the operand that holds the result, and which elements overflowed; None for none."""
-        if self._exact is not None and self._datatype.form.kind in "iu":
-            return self._of_integers(invec, inoutvec, self._exact)
+        exact = None if self.op.rules.overflow == "wrap" else self.op.exact
+        if exact is not None and self.datatype.form.kind in "iu":
+            return self._of_integers(invec, inoutvec, exact)
         noted: list[object] = []
         with np.errstate(over="call", call=lambda *each: noted.append(each)):
-            result = self.op.kernel(invec, inoutvec, self._datatype)
-        if self._exact is None or not noted:
+            result = self.op.kernel(invec, inoutvec, self.datatype)
+        if exact is None or not noted:
             return result, None
         # Infinities, or NaNs of a complex product, that finite operands gave.
         infinite = self._finite(invec) & self._finite(reread()) & ~self._finite(result)
@@ -80,17 +79,17 @@ class Steps:
         self, invec: np.ndarray, inoutvec: np.ndarray, compute: Callable[[Any, Any], Any]
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Combine, and look at each element if the bounds of the operands do not exclude that one wraps."""
-        limits, upper = np.iinfo(self._datatype.form), self._range(inoutvec)
+        limits, upper = np.iinfo(self.datatype.form), self._range(inoutvec)
         for bounds in (self.bounds, None):
             # Both ops have the bounds of their results at the corners.
             corners = list(itertools.starmap(compute, itertools.product(bounds or self._range(invec), upper)))
             low, high = min(corners), max(corners)
             if limits.min <= low and high <= limits.max:
                 self.bounds = low, high
-                return self.op.kernel(invec, inoutvec, self._datatype), None
+                return self.op.kernel(invec, inoutvec, self.datatype), None
         self.bounds = None
         exact = compute(invec.astype(np.float64), inoutvec.astype(np.float64))
-        result = self.op.kernel(invec, inoutvec, self._datatype)
+        result = self.op.kernel(invec, inoutvec, self.datatype)
         exact -= result
         # Rounding is far below the modulus, of which a wrapped result is a multiple away.
         wrapped = np.abs(exact, out=exact) > 2.0**limits.bits / 2
@@ -107,8 +106,7 @@ class Steps:
 
     def _finite(self, block: np.ndarray) -> np.ndarray:
         """Return which elements are finite, or which of their parts where the op does not mix these."""
-        datatype = self._datatype
-        numbers = block.view(datatype.component) if datatype.group is Group.COMPLEX else block
+        numbers = block.view(self.datatype.component) if self.datatype.group is Group.COMPLEX else block
         finite: np.ndarray = np.isfinite(numbers).reshape(len(block), -1)
         return finite if self.op.exact is operator.add else np.logical_and.reduce(finite, axis=1, keepdims=True)
 

@@ -107,8 +107,10 @@ def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> str:
     for name in ("int64_t", "uint64_t", "double", "longdouble") if "accumulate_in" in op.takes else ():
         within = real_type(name)
         wide = [widest(op, datatypes, within) for datatypes in buffers]
+        known = [each for each in wide if each is not None]
+        results = [op.gives(each) for each in known] if op.gives else known
         is_real = within.form.kind == "f"
-        if all(each is not None and (is_real or op.gives(each).form.kind != "f") for each in wide):
+        if len(known) == len(wide) and (is_real or all(each.form.kind != "f" for each in results)):
             return f"`accumulate_in={name!r}`"
     return ""
 
@@ -172,7 +174,7 @@ def _check_wide(op: Op, datatype: Datatype) -> None:
             continue
         if datatype.group in Group.PAIR | Group.COMPLEX:
             raise UsageError(f"`{option}`", f"is for real numbers, and elements are {datatype.label}; leave it out")
-        if (rounded or op.gives(datatype).form.kind == "f") and wide.form.kind != "f":
+        if (rounded or (op.gives and op.gives(datatype).form.kind == "f")) and wide.form.kind != "f":
             reason = f"{wide.label} would round {op} of {datatype.label} to integers; use double"
             raise UsageError(f"`{option}`", reason)
 

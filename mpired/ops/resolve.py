@@ -28,21 +28,6 @@ Ops: TypeAlias = OpLike | Sequence[OpLike]
 """An op, or several: a list, or their names with commas between them."""
 
 
-def predefined(op: OpLike) -> Op | None:
-    """Return an op as it is, or the predefined one that mpi4py's, `sum`, its name or `builtins:sum` means."""
-    # None for all others. Functions such as `sum` are of one array, so as ops they can mean nothing else.
-    if isinstance(op, Op):
-        return op
-    if isinstance(op, str):
-        return _SYNONYMS.get(op)
-    try:
-        if name := mpi4py_objects.op_name(op):
-            return table.get(name)
-    except mpi4py_objects.NotExactError as error:
-        raise OpError("`op`", str(error)) from None
-    return next((row for row in (*table.OPS, *table.STATISTICS) if any(op is each for each in row.synonyms)), None)
-
-
 _SYNONYMS = {f"{each.__module__}:{each.__name__}": op for op in table.OPS for each in op.synonyms}
 _SYNONYMS |= {op.name.lower(): op for op in (*table.OPS, *table.STATISTICS) if op.name != "QUANTILE"}
 
@@ -69,11 +54,26 @@ def with_properties(op: Op, properties: user.Properties, *, commute: bool | None
     )
 
 
-def resolve(text: str, timeout: float | None = None, use: Use = Use.REDUCE) -> Op:
-    """Return the op that a text names; nothing of the user's is loaded yet."""
-    if op := _SYNONYMS.get(text):
+def resolve(op: OpLike, timeout: float | None = None, use: Use = Use.REDUCE) -> Op | None:
+    """Return the op that a caller means; nothing of the user's is loaded yet. None for functions that are not known."""
+    # Functions such as `sum` are of one array, so as ops they can mean nothing else than the predefined ones.
+    if isinstance(op, str):
+        return _SYNONYMS.get(op) or _of_text(op, timeout, use)
+    if isinstance(op, Op):
         return op
-    if ":" in text and not table.with_parameter(text):
+    try:
+        if name := mpi4py_objects.op_name(op):
+            return table.get(name)
+    except mpi4py_objects.NotExactError as error:
+        raise OpError("`op`", str(error)) from None
+    return next((row for row in (*table.OPS, *table.STATISTICS) if any(op is each for each in row.synonyms)), None)
+
+
+def _of_text(text: str, timeout: float | None, use: Use) -> Op:
+    """Return the op that a text names."""
+    if ":" in text and not table.named(text):
+        if use is not Use.REDUCE:
+            raise OpError(text, "user-defined ops are for reductions only (MPI-4.1, 12.3.4); use a predefined op")
         return _at_place(text, timeout)
     try:
         return table.get(text, use)

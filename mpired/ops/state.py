@@ -7,7 +7,6 @@ with the rank's elements, and adds them. The result may be asked for after each 
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -196,7 +195,6 @@ class Planes(State):
             return None
         self.planes, self.nadded = [plane[chosen] for plane in planes], n[chosen]
         some = self.step(elements[chosen])
-        planes += [np.zeros(self.count, plane.dtype) for plane in self.planes[len(planes) :]]
         for plane, part in zip(planes, self.planes, strict=True):
             plane[chosen] = part
         self.planes, self.nadded = planes, n
@@ -214,8 +212,8 @@ class Planes(State):
         self.nadded = n + 1
         overflowed = self.step(filled)
         self.nadded[lacking] -= 1
-        for plane, old in itertools.zip_longest(self.planes, before):
-            plane[lacking] = 0 if old is None else old
+        for plane, old in zip(self.planes, before, strict=True):
+            plane[lacking] = old
         if overflowed is not None:
             overflowed[lacking] = False
         return overflowed

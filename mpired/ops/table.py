@@ -131,7 +131,7 @@ def _reduced(op: Op) -> tuple[Callable[..., Op], tuple[object, ...]]:
 
 
 def _predefined(name: str, rules: Rules) -> Op:
-    return ruled(get(name if rules.quantile is None else f"{name}:{rules.quantile}"), rules)
+    return ruled(_BY_NAME[name], rules)
 
 
 copyreg.pickle(Op, _reduced)
@@ -143,15 +143,15 @@ def user_op(name: str, kernel: UserKernel) -> Op:
     return row._replace(user=True, isolated=kernel.isolated, rounds=row.groups, lower=kernels.as_it_is)
 
 
-def named(word: str) -> Op | None:
-    """Return the predefined op that a word is the name of."""
-    return _BY_NAME.get(canonical(word))
+def named(text: str) -> Op | None:
+    """Return the predefined op of which a text has the name, perhaps with a parameter, such as quantile:0.9."""
+    return _BY_NAME.get(canonical(text.partition(":")[0]))
 
 
 def get(name: str, use: Use = ANY_USE) -> Op:
     """Return the predefined op of that name, in any case, with or without `MPI_`."""
     text, _, parameter = name.partition(":")
-    op = _BY_NAME.get(canonical(text))
+    op = named(text)
     if op is None or (not op.section and canonical(text) != text.upper()):  # MPI has no statistics
         ops = [*ops_for(use), *(STATISTICS if Use.REDUCE in use else ())]
         close = difflib.get_close_matches(canonical(name), [row.name for row in ops], n=2)
@@ -168,11 +168,6 @@ def get(name: str, use: Use = ANY_USE) -> Op:
     if not 0 <= quantile <= 1:
         raise UnknownOpError(shortened(name), "takes a number between 0 and 1, such as quantile:0.9")
     return op._replace(rules=Rules(quantile=quantile))
-
-
-def with_parameter(text: str) -> bool:
-    """Return whether a text is an op with a parameter, such as quantile:0.9."""
-    return canonical(text.partition(":")[0]) in _BY_NAME
 
 
 def neutral(op: Op, datatype: Datatype) -> np.ndarray:

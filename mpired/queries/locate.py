@@ -143,7 +143,7 @@ def _places(files: Sequence[RankFile], best: np.ndarray, plan: Plan) -> list[Loc
 
 def _op(op: ops.OpLike) -> Op:
     """Return the op that finds an extreme."""
-    chosen = ops.resolve(op) if isinstance(op, str) else ops.predefined(op)
+    chosen = ops.resolve(op)
     if chosen is not None and not chosen.user and chosen.name.lower() in _PLAIN:
         return chosen
     raise OpError(f"{chosen or op}", "does not find an extreme; give `op='maxloc'` or `op='minloc'`")
