@@ -100,7 +100,7 @@ class Op(NamedTuple):
     gives: Callable[[Datatype], Datatype] | None = None
     takes: frozenset[str] = frozenset()  # the names of the rules that change the op, such as exact
     mpi_kernel: Kernel | None = None  # the kernel that treats NaN like MPI libraries, if that is different
-    extreme: np.ufunc | None = None  # the function that chooses among the values of pairs, or among magnitudes
+    extreme: np.ufunc | None = None  # the function that chooses among the values of pairs
     keeps_upper: bool = False  # whether its kernels leave inoutvec as it is
     ufunc: np.ufunc | None = None  # the NumPy function of an op that rounds, or of the last step of a statistic
     method: str = ""  # its name among the methods of cells in CF (appendix E); "" if it has none

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import starmap
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.dtypes import get
 from mpired.ops import exact
-from mpired.ops.state import Planes, Reread, converted, either, numbers_of, valid_of
+from mpired.ops.state import Chosen, Planes, Reread, converted, either, numbers_of, valid_of
 
 
 def number(datatype: Datatype) -> Datatype:
@@ -216,38 +216,6 @@ class Count(Planes):
         return np.full(self.count, self.nadded, np.int64), None
 
 
-class First(Planes):
-    """The element of the first rank that has one."""
-
-    def forms(self) -> list[np.dtype]:
-        """Return the form of the elements."""
-        return [self.datatype.form]
-
-    def step(self, elements: np.ndarray) -> None:
-        """Keep the first element."""
-        np.copyto(self.planes[0], elements, where=np.equal(self.nadded, 1))
-
-    def finished(self) -> tuple[np.ndarray, None]:
-        """Return a copy."""
-        return self.planes[0].copy(), None
-
-
-class Last(First):
-    """The element of the last rank that has one."""
-
-    def step(self, elements: np.ndarray) -> None:
-        """Keep them."""
-        self.planes[0][...] = elements
-
-
-def _keep(extreme: np.ufunc, plane: np.ndarray, values: np.ndarray, nadded: int | np.ndarray) -> None:
-    """Keep the extreme values in a plane; NaN propagates."""
-    if isinstance(nadded, int) and nadded > 1:
-        extreme(plane, values, out=plane)
-    else:
-        np.copyto(plane, np.where(np.equal(nadded, 1), values, extreme(plane, values)))
-
-
 class Range(Planes):
     """The maximum minus the minimum."""
 
@@ -256,10 +224,10 @@ class Range(Planes):
         return [self.within.form] * 2
 
     def step(self, elements: np.ndarray) -> np.ndarray | None:
-        """Keep both extremes."""
+        """Keep both extremes; NaN propagates."""
         elements, lost = converted(elements, self.within.form, copy=False)
-        _keep(np.minimum, self.planes[0], elements, self.nadded)
-        _keep(np.maximum, self.planes[1], elements, self.nadded)
+        for extreme, plane in zip((np.minimum, np.maximum), self.planes, strict=True):
+            np.copyto(plane, np.where(np.equal(self.nadded, 1), elements, extreme(plane, elements)))
         return lost
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -271,23 +239,15 @@ class Range(Planes):
         return self.in_form(numbers, numbers < 0)
 
 
-class Magnitude(Planes):
+class Magnitude(Chosen):
     """The maximum or minimum of the magnitudes: elements without their sign."""
-
-    def forms(self) -> list[np.dtype]:
-        """Return the form that is computed in."""
-        return [self.within.form]
 
     def step(self, elements: np.ndarray) -> np.ndarray | None:
         """Keep the extreme of the magnitudes; the smallest integer has none."""
         elements, lost = converted(elements, self.within.form, copy=False)
         magnitudes = np.abs(elements)
-        _keep(cast("np.ufunc", self.op.extreme), self.planes[0], magnitudes, self.nadded)
+        super().step(magnitudes)
         return either(lost, magnitudes < 0 if magnitudes.dtype.kind == "i" else None)
-
-    def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the magnitudes."""
-        return self.in_form(self.planes[0])
 
 
 class _Gathered(_Numbers):

@@ -18,7 +18,7 @@ from mpired.ops.identity import Identity
 from mpired.ops.kernels import Kernel
 from mpired.ops.native import twinned
 from mpired.ops.op import ANY_USE, Op, Rules, Use, ruled
-from mpired.ops.state import State
+from mpired.ops.state import Chosen, State
 from mpired.values import NUMBER
 
 if TYPE_CHECKING:  # few ops are user-defined
@@ -49,7 +49,7 @@ def _op(name: str, kernel: Kernel, groups: Group, doc: str, identity: Identity |
 
 
 def _statistic(name: str, groups: Group, doc: str, state: Callable[[Op, Datatype, int], State], **rest: Any) -> Op:
-    """Return the row of a statistic, which collectives alone take; its state combines in the place of a kernel."""
+    """Return the row of a statistic, which collectives alone take; its state combines, perhaps by a kernel."""
     row = Op(name, kernels.no_op, groups, doc, "", None, _PROPAGATES, state, commute=False, uses=Use.REDUCE)
     return row._replace(**rest)
 
@@ -102,13 +102,13 @@ STATISTICS: tuple[Op, ...] = (
                gives=statistics.integer, nan=_COUNTED, commute=True, power=0),
     _statistic("RANGE", ORDERED, "maximum minus minimum", statistics.Range,
                synonyms=(np.ptp,), takes=_WIDER, commute=True, method="range"),
-    _statistic("ABSMAX", ORDERED, "largest magnitude", statistics.Magnitude,
-               extreme=np.maximum, takes=_WIDER, commute=True, method="maximum_absolute_value"),
-    _statistic("ABSMIN", ORDERED, "smallest magnitude", statistics.Magnitude,
-               extreme=np.minimum, takes=_WIDER, commute=True, method="minimum_absolute_value"),
-    _statistic("FIRST", _ANY_TYPE, "element of the first rank", statistics.First,
+    _statistic("ABSMAX", ORDERED, "largest magnitude", statistics.Magnitude, kernel=MAX.kernel,
+               takes=_WIDER, commute=True, method="maximum_absolute_value"),
+    _statistic("ABSMIN", ORDERED, "smallest magnitude", statistics.Magnitude, kernel=MIN.kernel,
+               takes=_WIDER, commute=True, method="minimum_absolute_value"),
+    _statistic("FIRST", _ANY_TYPE, "element of the first rank", Chosen, kernel=NO_OP.kernel,
                nan=_COPIED, rounds=_ROUNDED, lower=kernels.as_it_is),
-    _statistic("LAST", _ANY_TYPE, "element of the last rank", statistics.Last,
+    _statistic("LAST", _ANY_TYPE, "element of the last rank", Chosen, kernel=REPLACE.kernel,
                nan=_COPIED, rounds=_ROUNDED, lower=kernels.as_it_is),
     _statistic("MEDIAN", ORDERED, "median; mean of the middle two if even", statistics.Quantile,
                gives=statistics.number, takes=_WIDER, synonyms=(np.median,), commute=True, method="median"),
