@@ -7,6 +7,7 @@ with the rank's elements, and adds them. The result may be asked for after each 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -144,8 +145,11 @@ class Planes(State):
 
     def in_form(self, numbers: np.ndarray, wrapped: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
         """Return numbers in the datatype of the results, and which of them that cannot hold, or have wrapped."""
-        is_plane = any(numbers is plane for plane in self.planes)  # which stays as it is
-        results, lost = converted(numbers, self.op.result(self.datatype).form, copy=is_plane)
+        # Planes stay as they are. Those with two numbers for each element have the parts of complex ones.
+        result, is_plane = self.op.result(self.datatype), any(numbers is plane for plane in self.planes)
+        results, lost = converted(numbers, result.form if numbers.ndim == 1 else result.component, copy=is_plane)
+        if numbers.ndim > 1:
+            results, lost = results.reshape(-1).view(result.form), None if lost is None else np.any(lost, axis=1)
         return results, either(lost, wrapped)
 
     def begin(self, _start: int, count: int) -> None:
@@ -240,8 +244,10 @@ class Planes(State):
         results, overflowed = self.finished()
         results = self.op.lower(results, self.op.result(self.datatype))
         self._copy_nans_of_one(results)
-        none = self.absent()
-        if none is None:
+        none = self._nulls  # a null stands for it, or no rank has the element
+        if not isinstance(self.nadded, int) and not self.of_none:
+            none = self.nadded == 0 if none is None else none | (self.nadded == 0)
+        if none is None or not none.any():
             return results, None, overflowed
         value = absent(self.op.result(self.datatype), self.op)
         results[none] = np.zeros((), results.dtype)[()] if value is None else value
@@ -259,13 +265,6 @@ class Planes(State):
             theirs = numbers_of(elements, self.datatype).reshape(self.count, -1)
             copied = single & np.isnan(theirs) & (True if valid is None else valid.reshape(-1, 1))
             numbers[copied] = theirs[copied]
-
-    def absent(self) -> np.ndarray | None:
-        """Return which results are absent: no rank has the element, or a null stands for it; None for none."""
-        none = self._nulls
-        if not isinstance(self.nadded, int) and not self.of_none:
-            none = self.nadded == 0 if none is None else none | (self.nadded == 0)
-        return none if none is not None and none.any() else None
 
 
 def _finite(plane: np.ndarray, count: int) -> np.ndarray:
@@ -360,6 +359,71 @@ class Chosen(Planes):
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the elements in the datatype of the results."""
         return self.in_form(self.planes[0])
+
+
+class Located(State):
+    """MINLOC or MAXLOC of plain values with indices that are counted: the best values so far, and their indices."""
+
+    # The result is that of the pairs (MPI-4.1, 6.9.4), without building a pair of each element of each rank.
+
+    counts_indices = True
+    keeps: tuple[str, ...] = ("nadded", "_best", "_from")
+
+    def __init__(self, op: Op, datatype: Datatype, firsts: Sequence[int], *, counting: bool) -> None:
+        super().__init__(op, datatype, len(firsts))
+        assert op.extreme is not None  # noqa: S101 - no other op takes pairs
+        self._extreme = op.extreme
+        self._better = np.greater if op.extreme is np.maximum else np.less
+        self._firsts, self._counting = firsts, counting  # the first index of each rank; whether it rises by one
+        self._rises = all(a < b for a, b in itertools.pairwise(firsts))
+        value, index = datatype.form[0], datatype.form[1]
+        self._values = [block_of(0, value)] * 3
+        self._indices = [block_of(0, index)] * 2
+        self._pairs = block_of(0, datatype.form)
+
+    def begin(self, start: int, count: int) -> None:
+        """Begin a block of `count` other elements."""
+        if len(self._values[0]) < count:
+            self._values = [block_of(count, each.dtype) for each in self._values]
+            self._indices = [block_of(count, each.dtype) for each in self._indices]
+            self._pairs = np.zeros(count, self.datatype.form)
+        self._best, self.free_block, self._spare = (each[:count] for each in self._values)
+        self._from, self._change = (each[:count] for each in self._indices)
+        self._counted = np.arange(start, start + count) if self._counting else 0
+        self.nadded = 0
+
+    def add(self, _reread: Reread, _not_null: np.ndarray | None = None) -> None:
+        """Let the values in the free block win or not."""
+        index = np.asarray(self._firsts[int(self.nadded)] + self._counted).astype(self._from.dtype)
+        self.nadded += 1
+        if self.nadded == 1:
+            self._best, self.free_block = self.free_block, self._best
+            self._from[...] = index
+            return
+        best, values = self._best, self.free_block
+        takes = self._better(values, best)
+        self._extreme(best, values, out=self._spare)
+        doubtful = self._spare == 0
+        if values.dtype.kind == "f":
+            # A NaN wins, and is not better than another.
+            takes |= np.isnan(values) & ~np.isnan(best)
+            doubtful |= np.isnan(self._spare)
+        if not self._rises:
+            tied = (values == best) | (doubtful & (values != values) & (best != best))  # noqa: PLR0124 - both are NaN
+            takes |= tied & (index < self._from)
+        if doubtful.any():  # which bits a zero or a NaN has, is that of the one that wins
+            np.copyto(self._spare, np.where(takes, values, best), where=doubtful)
+        np.subtract(index, self._from, out=self._change)
+        self._change *= takes
+        self._from += self._change
+        self._best, self._spare = self._spare, self._best
+
+    def result(self) -> tuple[np.ndarray, None, None]:
+        """Return the pairs."""
+        value, index = self.datatype.form.names or ()
+        pairs = self._pairs[: len(self._best)]
+        pairs[value], pairs[index] = self._best, self._from
+        return pairs, None, None
 
 
 def converted(numbers: np.ndarray, form: np.dtype, *, copy: bool = True) -> tuple[np.ndarray, np.ndarray | None]:

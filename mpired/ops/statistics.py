@@ -73,14 +73,6 @@ class _Numbers(Planes):
         variances = total / np.where(free > 0, free, np.nan)
         return self.in_form(variances if self.op.ufunc is None else self.op.ufunc(variances))
 
-    def in_form(self, numbers: np.ndarray, wrapped: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return planes in the datatype of the results, and which of them overflowed."""
-        if numbers.ndim == 1:
-            return super().in_form(numbers, wrapped)
-        result = self.op.result(self.datatype)
-        results, lost = converted(numbers, result.component)
-        return results.reshape(-1).view(result.form), either(None if lost is None else np.any(lost, axis=1), wrapped)
-
 
 class Sum(_Numbers):
     """The sum of some terms of the ranks: rounded at each step, or once where the rules say so."""
