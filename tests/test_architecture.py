@@ -298,7 +298,7 @@ def test_what_is_imported_within_functions_is_worth_it():
 
 
 OF_OTHER_FORMATS = {"pyarrow", "mpired.formats.columns", "mpired.formats.parquet", "mpired.formats.arrow"}
-OF_POOLS = {"multiprocessing", "concurrent.futures.process", "mpired.engines.far"}
+OF_POOLS = {"multiprocessing", "concurrent.futures.process"}
 
 
 def test_replacing_a_result_imports_nothing_that_most_commands_do_not_need(npy_ranks, tmp_path):

@@ -122,7 +122,7 @@ def read_request(
     skipped = tuple(each for group in opened for each in group.skipped)
     request = Request(
         collective, chosen, groups, groups[-1:] if collective.to_root else groups, words, inputs, options,
-        op_files=tuple(filter(None, (ops.file_of(each) for each in named if isinstance(each, str) and ":" in each))),
+        op_files=tuple(path for op in chosen if op.isolated and (path := cast("Any", op.kernel).path)),
         outputs=outputs, by_op=ops.is_list(op) and not outputs, note=note, skipped=skipped,
     )  # fmt: skip
     _check(request, {(form or format_named(groups[0][0].format)).name for form in forms}, pairing)

@@ -72,13 +72,5 @@ def in_file(path: str) -> Iterator[dict[str, Any]]:
 def _listed(
     name: str, place: str, properties: user.Properties | None = None, error: str | None = None
 ) -> dict[str, Any]:
-    known = properties or user.Properties()
-    return {
-        "name": name,
-        "place": place,
-        "doc": known.doc,
-        "commute": known.commute,
-        "datatypes": list(known.datatypes),
-        "identity": known.identity,
-        "error": error,
-    }
+    known = (properties or user.Properties())._replace(name=name)
+    return {"name": name, "place": place} | known._asdict() | {"error": error}

@@ -6,10 +6,9 @@ through the ranks in order and round as described here, so that the bits are the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import starmap
-from typing import Any
 
 import numpy as np
 
@@ -245,7 +244,7 @@ class Magnitude(Chosen):
 class _Gathered(_Numbers):
     """The base of statistics that need the elements of all ranks at once, and keep them where they were read."""
 
-    keeps: tuple[str, ...] = (*Planes.keeps, "_not_null")
+    keeps: tuple[str, ...] = (*Planes.keeps, "_ranks")
 
     @property
     def itemsize(self) -> int:  # type: ignore[override] # as in the base
@@ -255,35 +254,22 @@ class _Gathered(_Numbers):
     def begin(self, start: int, count: int) -> None:
         """Begin a block of `count` other elements."""
         super().begin(start, count)
-        self._all = np.empty((self.nranks, count), self.datatype.form)
-        self.free_block = self._all[0]
-        self._not_null: list[np.ndarray | None] = []
+        self._ranks: list[tuple[np.ndarray, np.ndarray | None]] = []  # elements of each, and which are not null
 
     def fill(self, block: np.ndarray) -> None:
         """Copy the elements: the free block of another state has other ones later."""
         np.copyto(self.free_block, block)
 
     def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
-        """Add the elements in the free block, and keep which of them are not null."""
-        self._not_null.append(not_null)
+        """Add the elements in the free block, and keep them."""
+        self._ranks.append((self.free_block, not_null))
         overflowed = super().add(reread, not_null)
-        self.free_block = self._all[min(self.rank + 1, self.nranks - 1)]
+        self.free_block = np.empty_like(self.free_block)
         return overflowed
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the elements of the ranks so far, too."""
-        return super().snapshot() | {"_all": self._all[: self.rank + 1].copy()}
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Go on, with room for the ranks to come."""
-        room = self._all
-        super().restore(snapshot)
-        room[: self.rank + 1] = self._all
-        self._all, self.free_block = room, room[self.rank + 1]
 
     def so_far(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Yield the elements of each rank so far, which are kept, and which of them are not left out."""
-        for elements, not_null in zip(self._all, self._not_null, strict=False):  # as many as there are ranks so far
+        for elements, not_null in self._ranks:
             yield elements, valid_of(elements, not_null, self.datatype, self.op)
 
 

@@ -46,11 +46,11 @@ class Properties(NamedTuple):
     """The properties of a user-defined op that are known without applying it."""
 
     name: str = ""  # its name in messages and lists; "" for its place
+    doc: str = ""  # the first line of its docstring
     # Whether operands may change places; None if unknown. The fold keeps the order of the ranks anyway
     commute: bool | None = None
     datatypes: tuple[str, ...] = ()  # the names of the only datatypes it takes; empty for all
     identity: Any = None  # its neutral element, None if it has none
-    doc: str = ""  # the first line of its docstring
 
 
 def digest(path: str) -> str:
@@ -101,7 +101,7 @@ def op(
     """
     texts = [datatypes] if isinstance(datatypes, str) else datatypes
     known = tuple(str(parse(str(text))[0]) for text in texts)
-    properties = Properties(str(name), None if commute is None else bool(commute), known, _plain(identity))
+    properties = Properties(str(name), "", None if commute is None else bool(commute), known, _plain(identity))
 
     def decorate(function: _F) -> _F:
         function.mpired_op = properties._replace(doc=first_line(function))  # type: ignore[attr-defined]
@@ -312,11 +312,6 @@ def ambiguity(points: Sequence[Any]) -> str:
     """Return the reason why several entry points of one name cannot be used."""
     homes = installed.homes(points)
     return f"is the name of {len(points)} entry points ({homes}); write the place of one instead"
-
-
-def is_file(home: str) -> bool:
-    """Return whether the text before the colon means a file, not a module."""
-    return home.endswith(".py") or "/" in home
 
 
 @functools.cache

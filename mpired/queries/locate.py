@@ -26,7 +26,7 @@ from mpired.formats.rank import choice, ways_out
 from mpired.formats.transposed import in_order
 from mpired.log import step
 from mpired.ops import Op
-from mpired.ops.policy import holds
+from mpired.ops.rules import holds
 from mpired.ops.state import valid_of
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, Options

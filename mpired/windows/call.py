@@ -22,7 +22,7 @@ from mpired.formats.decoding import Decoder
 from mpired.formats.input_options import ORDERS
 from mpired.formats.memory import ArrayRank
 from mpired.log import step
-from mpired.ops.policy import holds, real_type
+from mpired.ops.rules import holds, real_type
 from mpired.options import INPUTS, PLACES, RANKING, WINDOW_VALUES, Options, PathLike, checked, part
 from mpired.ranks import Opened, Skipped, check_formats, skipped_warning
 from mpired.ranks.order import path_of

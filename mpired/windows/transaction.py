@@ -33,7 +33,7 @@ from mpired.formats import Model, format_named
 from mpired.formats.names import lacking
 from mpired.formats.rank import reordered
 from mpired.log import step
-from mpired.ops.policy import holds
+from mpired.ops.rules import holds
 from mpired.ranks import check_formats
 from mpired.sources.directory import check_one_file
 from mpired.sources.local import LocalSource, stamp_of
