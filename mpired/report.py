@@ -116,7 +116,7 @@ def summarise_request(
         {"datatype": str(datatype), "dtype": dtype_name(datatype), "count": count}  # the count of each origin
         for datatype, count in zip(done.datatypes, done.entries, strict=True)
     ]
-    nan, rules, left_out = _nan((done.op,), done.datatypes), done.op.rules.summary(), done.bad
+    nan, rules, left_out = _nan((done.op,), done.datatypes), summary((done.op,)), done.bad
     figures = {
         "op": str(done.op),
         "buffers": buffers,

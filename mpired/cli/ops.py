@@ -14,7 +14,7 @@ from mpired.datatypes import DATATYPES, Group
 from mpired.datatypes.times import FAMILIES
 from mpired.engines import userops
 from mpired.errors import UsageError, escaped
-from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, native, options_of
+from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, native
 from mpired.options import FLAGS
 from mpired.queries.elements import in_json
 
@@ -108,7 +108,7 @@ def _rules() -> Iterator[tuple[str, list[str]]]:
     yield "--nan ignore leaves NaN out, --missing and --nulls leave elements out", ["all ops of reductions"]
     yield "--nan mpi treats NaN as MPI's libraries do", [op.name.lower() for op in ops if op.mpi_kernel]
     for name, purpose in PURPOSES.items():
-        yield f"{FLAGS[name]} {purpose}", [op.name.lower() for op in ops if name in options_of(op)]
+        yield f"{FLAGS[name]} {purpose}", [op.name.lower() for op in ops if name in op.takes]
     if obstacle := native.obstacle():
         yield "no compiled kernels", [obstacle]
     else:
@@ -141,7 +141,7 @@ def _row(op: Op) -> dict[str, object]:
         "nan": op.nan,
         "uses": [str(use.name).lower() for use in Use if use in op.uses],
         "groups": [group.title for group in op.groups],
-        "options": [FLAGS[name] for name in options_of(op)],
+        "options": [FLAGS[name] for name in PURPOSES if name in op.takes],
         "datatypes": [str(row) for row in datatypes],
         # for which the kernel is compiled, as they are used here
         "compiled": [str(row) for row in datatypes if native.twin(op.name.lower(), row) is not None],

@@ -221,14 +221,14 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...
         options = {**options, "weights": _weights(options["weights_from"])}
     found = [_named_op(op, options) for op in named]
     are_several = len(found) > 1
-    takes = [{*(_OF_USER if op.user else ops.options_of(op))} if are_several else set() for op in found]
+    takes = [{*(_OF_USER if op.user else op.takes)} if are_several else set() for op in found]
     chosen: list[ops.Op] = []
     for unruled, own in zip(found, takes, strict=True):
         mine = {**options, **{name: OPTIONS[name].default for name in set().union(*takes) - own}}
         if not (unruled.user or "accumulate_in" in unruled.takes):  # it takes the elements in their widest datatype
             mine["accumulate_in"] = None
         op = ops.with_policies(unruled, mine)
-        if op.user and op.isolated:
+        if op.isolated:
             from mpired.engines import userops  # noqa: PLC0415 - only for them
 
             with step("loading the op"):  # in a worker, to learn its properties

@@ -14,7 +14,6 @@ from mpired.ops.rules import (
     labels,
     null_refused,
     of_function,
-    options_of,
     resolve,
     summary,
     widening,
@@ -29,7 +28,7 @@ from mpired.ops.table import COMPARE_AND_SWAP, OPS, STATISTICS, get, named, neut
 __all__ = [
     "COMPARE_AND_SWAP", "OPS", "PURPOSES", "STATISTICS", "Op", "OpLike", "Ops", "Rules", "Use", "check",
     "check_buffers", "check_file", "check_rules", "each_of", "get", "is_list", "labels",
-    "may_be_null", "named", "neutral", "null_refused", "of_function", "ops_for", "options_of",
+    "may_be_null", "named", "neutral", "null_refused", "of_function", "ops_for",
     "resolve", "stands_for_null", "summary", "user_op", "widening", "widest", "with_policies",
     "with_properties", "wrong_use",
 ]  # fmt: skip

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpired.datatypes import Datatype, Group
-from mpired.datatypes.times import dtype_name
 from mpired.ops import kernels
 from mpired.ops.identity import Identity
 from mpired.ops.kernels import Kernel
@@ -45,25 +44,6 @@ class Rules(NamedTuple):
     window: bool = False
     leaves_out: bool = False  # whether some elements may be left out, by one of the rules above
 
-    def summary(self) -> tuple[str, ...]:
-        """Return the chosen rules in words for the summary of a call, except that for NaN."""
-        words = {
-            f"at {self.quantile}": self.quantile is not None,
-            {"wrap": "overflow expected", "error": "overflow refused"}.get(self.overflow, ""): self.overflow != "warn",
-            f"{self.missing} is missing": self.missing is not None,
-            f"computed in {_name(self.accumulate_in)}": self.accumulate_in is not None,
-            f"converted to {_name(self.result_type)}": self.result_type is not None,
-            {"ignore": "nulls left out", "propagate": "nulls propagate"}.get(self.nulls, ""): self.nulls != "error",
-            "rounded once": self.exact,
-            f"ddof {self.ddof}": self.ddof > 0,
-            "weighted": bool(self.weights),
-        }
-        return tuple(word for word, chosen in words.items() if chosen)
-
-
-def _name(datatype: Datatype | None) -> str | None:
-    return None if datatype is None else dtype_name(datatype) or str(datatype)
-
 
 class Op(NamedTuple):
     """A reduction operation, such as `mpired.SUM`."""
@@ -89,6 +69,7 @@ class Op(NamedTuple):
     datatypes: tuple[str, ...] = ()  # the names of the datatypes that the op takes. Empty for all of its groups
     user: bool = False
     isolated: bool = False  # whether the code runs in workers only, because it is from a file or a package
+    is_function: bool = False  # whether it is a function of this process, which workers do not get
     # the groups of datatypes on which the op rounds, so that the order of the ranks changes the last bits
     rounds: Group = Group(0)
     exact: Callable[[Any, Any], Any] | None = None  # the op on Python numbers, for ops that can overflow
@@ -110,11 +91,6 @@ class Op(NamedTuple):
     def result(self, datatype: Datatype) -> Datatype:
         """Return the datatype of the results for a datatype of the elements."""
         return self.rules.result_type or (datatype if self.gives is None else self.gives(datatype))
-
-    @property
-    def is_function(self) -> bool:
-        """Whether the op is a function of this process. Workers do not get it."""
-        return self.user and not self.isolated
 
     def __str__(self) -> str:
         if self.user:

@@ -17,6 +17,7 @@ import numpy as np
 
 from mpired import mpi4py_objects
 from mpired.datatypes import Datatype, Group, from_dtype
+from mpired.datatypes.times import dtype_name
 from mpired.errors import OpError, UnknownOpError, UsageError, UserOpError, number
 from mpired.ops import table
 from mpired.ops.identity import UserIdentity
@@ -170,17 +171,30 @@ def _label(op: Op) -> str:
 
 
 def summary(ops: Sequence[Op]) -> tuple[str, ...]:
-    """Return the rules of ops in words; those that not all have with the ops that have them."""
+    """Return the chosen rules of ops in words, except that for NaN; rules of some ops with the names of these."""
     holders: dict[str, list[str]] = {}
     for op in ops:
-        for rule in op.rules.summary():
-            holders.setdefault(rule, []).append(_label(op))
+        rules = op.rules
+        words = {
+            f"at {rules.quantile}": rules.quantile is not None,
+            {"wrap": "overflow expected", "error": "overflow refused"}.get(rules.overflow, ""): rules.overflow
+            != "warn",
+            f"{rules.missing} is missing": rules.missing is not None,
+            f"computed in {_name(rules.accumulate_in)}": rules.accumulate_in is not None,
+            f"converted to {_name(rules.result_type)}": rules.result_type is not None,
+            "nulls left out": rules.nulls == "ignore",
+            "nulls propagate": rules.nulls == "propagate",
+            "rounded once": rules.exact,
+            f"ddof {rules.ddof}": rules.ddof > 0,
+            "weighted": bool(rules.weights),
+        }
+        for word in (word for word, is_chosen in words.items() if is_chosen):
+            holders.setdefault(word, []).append(_label(op))
     return tuple(rule if len(names) == len(ops) else f"{rule} ({', '.join(names)})" for rule, names in holders.items())
 
 
-def options_of(op: Op) -> list[str]:
-    """Return the keywords of the options that have a meaning for an op, besides those that all have."""
-    return [name for name in PURPOSES if name in op.takes]
+def _name(datatype: Datatype | None) -> str | None:
+    return None if datatype is None else dtype_name(datatype) or str(datatype)
 
 
 PURPOSES = {

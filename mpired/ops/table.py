@@ -140,7 +140,8 @@ copyreg.pickle(Op, _reduced)
 def user_op(name: str, kernel: UserKernel) -> Op:
     """Return the row of a user-defined op: any datatype of MPI, but for reductions only (MPI-4.1, 12.3.4)."""
     row = Op(name, kernel, ~(TIMES | Group.VALUE), "", "6.9.5", None, None, None, commute=False, uses=Use.REDUCE)
-    return row._replace(user=True, isolated=kernel.isolated, rounds=row.groups, lower=kernels.as_it_is)
+    row = row._replace(user=True, isolated=kernel.isolated, is_function=not kernel.isolated)
+    return row._replace(rounds=row.groups, lower=kernels.as_it_is)
 
 
 def named(text: str) -> Op | None:
