@@ -112,7 +112,7 @@ def summarise_request(
         for datatype, count in zip(done.datatypes, done.entries, strict=True)
     ]
     op, bad = done.request.op, skipped_in(warned)
-    nan, rules = _nan((op,), done.datatypes), op.rules.summary()
+    nan, rules = _nan((op,), done.datatypes), summary((op,))
     figures = {
         "op": str(op),
         "buffers": buffers,

@@ -263,7 +263,7 @@ LATE = {
     "mpired.datatypes.text.parse": 5, "mpired.datatypes.typemap.memory": 4,
     "mpired.datatypes.typemap.typemap": 3, "mpired.engines.mpi": 3, "mpired.engines.probe": 2,
     "mpired.engines.userops": 14, "mpired.files.recovery": 0.9, "mpired.files.stores": 12,
-    "mpired.formats.spread": 5, "mpired.ops.clibrary": 10, "mpired.ops.contract": 6,
+    "mpired.formats.spread": 5, "mpired.ops.clibrary": 10,
     "mpired.ops.user": 13, "mpired.provenance": 5, "mpired.queries.drawing": 351,
     "mpired.sources.ahead": 5, "mpired.sources.compressed": 2, "mpired.sources.remote": 9,
     "concurrent.futures": 3, "csv": 0.7, "fractions": 2, "hashlib": 3, "json": 2,
@@ -298,7 +298,7 @@ def test_what_is_imported_within_functions_is_worth_it():
 
 
 OF_OTHER_FORMATS = {"pyarrow", "mpired.formats.columns", "mpired.formats.parquet", "mpired.formats.arrow"}
-OF_POOLS = {"multiprocessing", "concurrent.futures.process", "mpired.engines.far"}
+OF_POOLS = {"multiprocessing", "concurrent.futures.process"}
 
 
 def test_replacing_a_result_imports_nothing_that_most_commands_do_not_need(npy_ranks, tmp_path):

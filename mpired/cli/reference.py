@@ -23,7 +23,7 @@ from mpired.engines import ENGINES, LOCAL, Engine, connected, probe, userops
 from mpired.errors import UsageError, escaped, installation, number
 from mpired.files.copying import copy_into
 from mpired.formats.rank import dtype_text
-from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, native, options_of
+from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, native
 from mpired.options import ENGINE, FLAGS, SUMMARY
 from mpired.queries.elements import in_json
 from mpired.sources.open import open_source
@@ -135,7 +135,7 @@ def _rules() -> Iterator[tuple[str, list[str]]]:
     yield "--nan ignore leaves NaN out, --missing and --nulls leave elements out", ["all ops of reductions"]
     yield "--nan mpi treats NaN as MPI's libraries do", [op.name.lower() for op in _ALL_OPS if op.mpi_kernel]
     for name, purpose in PURPOSES.items():
-        yield f"{FLAGS[name]} {purpose}", [op.name.lower() for op in _ALL_OPS if name in options_of(op)]
+        yield f"{FLAGS[name]} {purpose}", [op.name.lower() for op in _ALL_OPS if name in op.takes]
     if obstacle := native.obstacle():
         yield "no compiled kernels", [obstacle]
     else:
@@ -153,7 +153,7 @@ def _op_row(op: Op) -> dict[str, object]:
         "nan": op.nan,
         "uses": [str(use.name).lower() for use in Use if use in op.uses],
         "groups": [group.title for group in op.groups],
-        "options": [FLAGS[name] for name in options_of(op)],
+        "options": [FLAGS[name] for name in PURPOSES if name in op.takes],
         "datatypes": [str(row) for row in datatypes],
         # for which the kernel is compiled, as they are used here
         "compiled": [str(row) for row in datatypes if native.twin(op.name.lower(), row) is not None],

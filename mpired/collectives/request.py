@@ -111,7 +111,7 @@ def read_request(
     skipped = tuple(each for group in opened for each in group.skipped)
     request = Request(
         collective, chosen, groups, groups[-1:] if collective.to_root else groups, words, inputs, options,
-        op_files=tuple(filter(None, (ops.file_of(each) for each in named if isinstance(each, str) and ":" in each))),
+        op_files=tuple(path for op in chosen if op.isolated and (path := cast("Any", op.kernel).path)),
         outputs=outputs, note=note, skipped=skipped,
     )  # fmt: skip
     _check(request, {(form or format_named(groups[0][0].format)).name for form in forms}, pairing)
@@ -212,14 +212,14 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...
         options = {**options, "weights": _weights(options["weights_from"])}
     found = [_named_op(op, options) for op in named]
     are_several = len(found) > 1
-    takes = [{*(_OF_USER if op.user else ops.options_of(op))} if are_several else set() for op in found]
+    takes = [{*(_OF_USER if op.user else op.takes)} if are_several else set() for op in found]
     chosen: list[ops.Op] = []
     for unruled, own in zip(found, takes, strict=True):
         mine = {**options, **{name: OPTIONS[name].default for name in set().union(*takes) - own}}
         if not (unruled.user or "accumulate_in" in unruled.takes):  # it takes the elements in their widest datatype
             mine["accumulate_in"] = None
         op = ops.with_policies(unruled, mine)
-        if op.user and op.isolated:
+        if op.isolated:
             from mpired.engines import userops  # noqa: PLC0415 - only for them
 
             with step("loading the op"):  # in a worker, to learn its properties
@@ -239,20 +239,17 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...
 
 def _named_op(op: ops.OpLike, options: Options) -> ops.Op:
     """Return the op that a caller means, without rules; nothing of a user-defined one is loaded yet."""
-    known = None if isinstance(op, str) else ops.predefined(op)
-    if known is not None:
-        return known
-    if callable(op):
-        if options["op_timeout"] is not None:
-            reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
-            raise UsageError("`op_timeout`", reason)
-        return ops.of_function(op, commute=options["commute"])
     if ops.is_list(op):
         text = op if isinstance(op, str) else "`op`"
         raise UsageError(text, "is a list of ops, which `mpired reduce` and `mpired locate` take; name one op")
-    if not isinstance(op, str):
+    if (known := ops.resolve(op, options["op_timeout"])) is not None:
+        return known
+    if not callable(op):
         raise UsageError("`op`", f"{op!r} is neither the name of an op nor a function")
-    return ops.resolve(op, options["op_timeout"])
+    if options["op_timeout"] is not None:
+        reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
+        raise UsageError("`op_timeout`", reason)
+    return ops.of_function(op, commute=options["commute"])
 
 
 def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options, pairing: str) -> None:

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, cast
 
 from mpired import interrupts
-from mpired.engines import far
 from mpired.engines.futures import Futures
 from mpired.engines.table import Limits
+from mpired.engines.worker import Answer, answer_of, limits_at, loaded, place
 from mpired.errors import UsageError, WorkerError
 
 _TIMEOUT = 120.0
@@ -85,7 +85,7 @@ class Dask(Futures):
         """Return what the workers may use; each thread of one is one here."""
         workers = self._workers()
         threads = [each["nthreads"] for each in workers.values()]
-        return far.limits(self.everywhere(far.place), sum(threads), max(threads, default=1))
+        return limits_at(self.everywhere(place), sum(threads), max(threads, default=1))
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
         """Apply the function once in each worker."""
@@ -98,14 +98,14 @@ class Dask(Futures):
     def begin(self, octets: bytes) -> Any:
         """Return the function as the result of a task, which can be made again where a worker is lost."""
         self._keys = []
-        return self._client.submit(far.loaded, octets, pure=False)
+        return self._client.submit(loaded, octets, pure=False)
 
     def submit(self, function: Any, item: Any, *, alone: bool, worker: int | None = None, only: bool = False) -> Any:
         """Hand over a task. Left alone the scheduler lets the one worker that has the function do the first ones."""
         where: dict[str, Any] = {}
         if worker is not None and self._addresses:
             where = {"workers": [self._addresses[worker % len(self._addresses)]], "allow_other_workers": not only}
-        future = self._client.submit(far.work, function, item, alone, pure=False, **where)
+        future = self._client.submit(answer_of, function, item, alone, pure=False, **where)
         if only:
             self._pinned[future.key] = where["workers"][0]
         self._keys.append(future.key)
@@ -135,13 +135,13 @@ class Dask(Futures):
             if future in futures:  # not one of a run before
                 return [future]
 
-    def answer(self, future: Any, *, alone: bool) -> far.Answer:
+    def answer(self, future: Any, *, alone: bool) -> Answer:
         """Return what came of a task."""
         from distributed.scheduler import KilledWorker  # noqa: PLC0415 - only for this engine
 
         self._pinned.pop(future.key, None)
         try:
-            return cast("far.Answer", self._client.gather(future, direct=True))
+            return cast("Answer", self._client.gather(future, direct=True))
         except KilledWorker as error:
             if alone:  # workers that do not come back had an end of their own, and the op is not to blame
                 time.sleep(_PATIENCE)

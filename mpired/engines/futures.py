@@ -10,8 +10,8 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, 
 from typing import Any
 
 from mpired import interrupts, machine
-from mpired.engines import far
 from mpired.engines.table import Limits
+from mpired.engines.worker import Answer, answer_of, limits_at, place
 from mpired.errors import WorkerError
 
 
@@ -34,7 +34,7 @@ class Futures:
     def limits(self) -> Limits:
         """Return what the workers may use."""
         threads = self._nworkers if isinstance(self._client, ThreadPoolExecutor) else 1
-        return far.limits(self.everywhere(far.place), self._nworkers, threads)
+        return limits_at(self.everywhere(place), self._nworkers, threads)
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
         """Apply the function to the number of each worker, in that worker if the engine can."""
@@ -51,17 +51,17 @@ class Futures:
         """Hand over a task, and return its future: to any worker, or to the one of a number first, or only to that."""
         del worker, only
         with _blaming():
-            return self._client.submit(far.work, function, item, alone)
+            return self._client.submit(answer_of, function, item, alone)
 
     def wait(self, futures: Collection[Any]) -> Collection[Any]:
         """Wait until one of the futures is done at least; return those that are, or raise `WorkerError`."""
         return interrupts.waited(wait, futures, None, FIRST_COMPLETED).done
 
-    def answer(self, future: Any, *, alone: bool) -> far.Answer:
+    def answer(self, future: Any, *, alone: bool) -> Answer:
         """Return what came of a future that is done, or raise `WorkerError`."""
         del alone
         with _blaming():
-            answer: far.Answer = future.result()
+            answer: Answer = future.result()
             return answer
 
     def cancel(self, futures: Collection[Any]) -> None:

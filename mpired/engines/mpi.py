@@ -23,9 +23,19 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from functools import partial
 from typing import Any, NoReturn, cast
 
-from mpired.engines import far, messages, pool
+from mpired.engines import messages, pool
 from mpired.engines.table import ENGINES, SMALL_NBYTES, Limits, Lines, not_installed
-from mpired.engines.worker import flush_streams, keep_freed_memory, prepare, redirect_streams, results
+from mpired.engines.worker import (
+    WorkerPlace,
+    flush_streams,
+    keep_freed_memory,
+    limits_at,
+    place,
+    portable_error,
+    prepare,
+    redirect_streams,
+    results,
+)
 from mpired.errors import UsageError, WorkerError, installation
 
 _FUNCTION, _ITEM, _RESULT, _DONE, _ERROR, _END = "function", "item", "result", "done", "error", "end"
@@ -169,7 +179,7 @@ class Mpi:
         self._stuck = False
         self._runs = 0
         self._stops: Counter[int] = Counter()
-        self._places: dict[int, far.WorkerPlace] = {}
+        self._places: dict[int, WorkerPlace] = {}
         self.timeout = math.inf  # seconds to wait for a worker that sends nothing
 
     def serve(self) -> None:
@@ -225,13 +235,13 @@ class Mpi:
         """Return what the workers may use; without others this process is the one."""
         if not self._workers:
             return pool.limits()._replace(workers=1)
-        return far.limits(self._known_places().values(), len(self._workers))
+        return limits_at(self._known_places().values(), len(self._workers))
 
-    def _known_places(self) -> dict[int, far.WorkerPlace]:
+    def _known_places(self) -> dict[int, WorkerPlace]:
         """Return where each worker is, which is asked for once."""
         if not self._places:
-            places = self.run(far.place, self._workers, len(self._workers))  # the first of all have one each
-            self._places = {place.number: place for place in places}
+            places = self.run(place, self._workers, len(self._workers))  # the first of all have one each
+            self._places = {each.number: each for each in places}
         return self._places
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
@@ -373,7 +383,7 @@ def _serve(world: Any) -> int | None:
         except messages.Stopped:
             pass
         except BaseException as error:  # noqa: BLE001 - raised again by rank 0
-            last = _ERROR, far.portable_error(error)
+            last = _ERROR, portable_error(error)
         flush_streams()
         _wait_for(sent_last)
         world.send(last, 0, messages.WORK)

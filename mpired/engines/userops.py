@@ -6,13 +6,13 @@ import operator
 import signal
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from mpired import ops
 from mpired.datatypes.named import canonical
 from mpired.engines import pool
 from mpired.errors import MpiredError, UserOpError, WorkerError
-from mpired.ops import contract, user
+from mpired.ops import user
 
 # Seconds after which an op that is only to be listed has to be loaded.
 _LISTING_TIMEOUT = 10.0
@@ -36,11 +36,11 @@ def _in_worker(function: Callable[[Any], Any], item: Any, op: ops.Op) -> Any:
 
 def crashed(op: ops.Op, error: WorkerError) -> UserOpError:
     """Return the error of a user-defined op that has ended its worker."""
-    reason, timeout = error.reason, getattr(op.kernel, "timeout", None)
-    if error.exitcode == -signal.SIGALRM and timeout is not None:
-        reason = f"took longer than {timeout:g} s; nothing was written"
-    elif (explained := getattr(op.kernel, "explained", None)) is not None:
-        reason = explained(reason)
+    kernel, reason = cast("user.UserKernel", op.kernel), error.reason
+    if error.exitcode == -signal.SIGALRM and kernel.timeout is not None:
+        reason = f"took longer than {kernel.timeout:g} s; nothing was written"
+    elif (explained := getattr(kernel.load, "explained", None)) is not None:
+        reason = explained(kernel.file, reason)
     return UserOpError(str(op), reason)
 
 
@@ -53,7 +53,7 @@ def installed() -> Iterator[dict[str, Any]]:
             yield _listed(name, place, error="hidden by the predefined op of that name")
             continue
         try:
-            op = ops.resolve(name, _LISTING_TIMEOUT)
+            op = cast("ops.Op", ops.resolve(name, _LISTING_TIMEOUT))
             properties = _in_worker(_PROPERTIES, op.kernel, op)
         except MpiredError as error:
             yield _listed(name, place, error=error.reason)
@@ -64,21 +64,13 @@ def installed() -> Iterator[dict[str, Any]]:
 def in_file(path: str) -> Iterator[dict[str, Any]]:
     """Describe the ops that a Python file defines with `mpired.op`; a worker loads it."""
     ops.check_file(path, path)
-    every = ops.user_op(path, user.PythonKernel(path, _LISTING_TIMEOUT), isolated=True)
+    every = ops.user_op(path, user.UserKernel(path, user.load, timeout=_LISTING_TIMEOUT))
     for name, properties in _in_worker(partial(user.decorated, timeout=_LISTING_TIMEOUT), path, every):
         yield _listed(properties.name or name, f"{path}:{name}", properties)
 
 
 def _listed(
-    name: str, place: str, properties: contract.Properties | None = None, error: str | None = None
+    name: str, place: str, properties: user.Properties | None = None, error: str | None = None
 ) -> dict[str, Any]:
-    known = properties or contract.Properties()
-    return {
-        "name": name,
-        "place": place,
-        "doc": known.doc,
-        "commute": known.commute,
-        "datatypes": list(known.datatypes),
-        "identity": known.identity,
-        "error": error,
-    }
+    known = (properties or user.Properties())._replace(name=name)
+    return {"name": name, "place": place} | known._asdict() | {"error": error}

@@ -16,7 +16,6 @@ from mpired.formats.array import Array, stored_array
 from mpired.formats.arrays import ArrayHeader, KeptArrays
 from mpired.formats.rank import Cells, RankFile
 from mpired.ops import Op
-from mpired.ops.statistics import First, Last
 
 _SECONDS = {"day": 86400, "d": 86400, "hour": 3600, "h": 3600, "minute": 60, "min": 60, "second": 1, "": 1}
 _CALENDARS = ("standard", "gregorian", "proleptic_gregorian")  # one since the day when the second began
@@ -115,18 +114,18 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArr
 
 def _with_times_of(results: Sequence[ResultArray], ranks: Sequence[RankTime]) -> Sequence[RankTime]:
     """Return the ranks whose times results in one file have: one for only `first` or only `last`, all for others."""
-    states = {None if each.field == VALID else each.op.state for each in results}
-    if states == {First}:
+    names = {None if each.field == VALID or each.op.user else each.op.name for each in results}
+    if names == {"FIRST"}:
         return ranks[:1]
-    return ranks[-1:] if states == {Last} else ranks
+    return ranks[-1:] if names == {"LAST"} else ranks
 
 
 def _doubts(time: str, result: ResultArray, *, is_changed: bool) -> list[str]:
     """Return why the times of a file are not those of a result without a method; [] if they are."""
-    if result.op.state in {First, Last}:
+    if result.op.name in {"FIRST", "LAST"} and not result.op.user:
         what = f"{time!r} is not the time of {result.name!r}, which is of one rank"
         way_out = "put {op} into the name of `output`, for a file of each op"
-        return [f"{what}; {way_out}"] if is_changed or result.op.state is Last else []
+        return [f"{what}; {way_out}"] if is_changed or result.op.name == "LAST" else []
     what = f"{time!r} has the times of one rank, and {result.name!r} is of all ranks"
     return [] if is_changed else [f"{what}; `cell_methods` do not say so, because CF has no method for {result.op}"]
 

@@ -1,39 +1,34 @@
 """Ops: predefined by MPI, statistics, user-defined; and the gate before them."""
 
 from mpired.ops.op import Op, Rules, Use
-from mpired.ops.policy import (
+from mpired.ops.rules import (
     PURPOSES,
+    OpLike,
+    Ops,
     check,
     check_buffers,
+    check_file,
     check_rules,
+    each_of,
+    is_list,
+    labels,
     null_refused,
-    options_of,
+    of_function,
+    resolve,
+    summary,
     widening,
     widest,
     with_policies,
+    with_properties,
     wrong_use,
 )
-from mpired.ops.resolve import (
-    OpLike,
-    Ops,
-    check_file,
-    each_of,
-    file_of,
-    is_list,
-    labels,
-    of_function,
-    predefined,
-    resolve,
-    summary,
-    with_properties,
-)
 from mpired.ops.state import may_be_null, stands_for_null
-from mpired.ops.table import COMPARE_AND_SWAP, OPS, STATISTICS, get, named, neutral, ops_for, user_op, with_parameter
+from mpired.ops.table import COMPARE_AND_SWAP, OPS, STATISTICS, get, named, neutral, ops_for, user_op
 
 __all__ = [
     "COMPARE_AND_SWAP", "OPS", "PURPOSES", "STATISTICS", "Op", "OpLike", "Ops", "Rules", "Use", "check",
-    "check_buffers", "check_file", "check_rules", "each_of", "file_of", "get", "is_list", "labels",
-    "may_be_null", "named", "neutral", "null_refused", "of_function", "ops_for", "options_of", "predefined",
-    "resolve", "stands_for_null", "summary", "user_op", "widening", "widest", "with_parameter", "with_policies",
+    "check_buffers", "check_file", "check_rules", "each_of", "get", "is_list", "labels",
+    "may_be_null", "named", "neutral", "null_refused", "of_function", "ops_for",
+    "resolve", "stands_for_null", "summary", "user_op", "widening", "widest", "with_policies",
     "with_properties", "wrong_use",
 ]  # fmt: skip

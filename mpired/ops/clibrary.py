@@ -16,7 +16,6 @@ import ctypes
 import functools
 import os
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,8 @@ from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import pieces, transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import UserOpError
-from mpired.ops.contract import Failing, Properties, UserKernel, limited
+from mpired.ops.user import Properties, UserKernel
 
-_INT_MAX = 2**31 - 1
 _CANARY_BYTES = 64
 _CANARY = 0xA5
 _ABI = "libmpi_abi"
@@ -36,96 +34,80 @@ _MOST = 64 << 20  # bytes of a library that are looked at
 # The names that a library needs of others are in it between zeros.
 _LIBRARIES = re.compile(rb"\0(libmpi\w*\.so[\w.]*)(?=\0)")
 _OPEN_MPI = re.compile(rb"\0ompi_(mpi|op|predefined)_")
-_COUNTERS: dict[str, Any] = {"": ctypes.c_int, "count": ctypes.c_int64}
 
 
-@dataclass(frozen=True)
-class LibraryKernel(UserKernel):
-    """The kernel of a C function."""
+class CFunction:
+    """A C function that is an op, loaded from a library at a place `LIBRARY.so:SYMBOL`."""
 
-    path: str  # the shared library
-    symbol: str  # the function
-    variant: str = ""  # "" for `int *len`, "count" for `MPI_Count *len`
-    timeout: float | None = None
-    directory: str = ""
-    digest: str = ""
+    counter: Any = ctypes.c_int
+    most = 2**31 - 1  # elements of a call
 
-    @property
-    def place(self) -> str:  # type: ignore[override] # it has two parts
-        """The name of the op in messages."""
-        return f"{self.path}:{self.symbol}"
-
-    @property
-    def file(self) -> str:
-        """The path of the library; one without a slash would be searched for in LD_LIBRARY_PATH."""
-        return os.path.realpath(os.path.join(self.directory, self.path))
+    def __init__(self, kernel: UserKernel) -> None:
+        self._place, self._file = kernel.place, os.path.realpath(kernel.file)
+        self._is_of_other_mpi = bool(_other_mpi(self._file))
+        symbol = kernel.place.rpartition(":")[2]
+        self.properties = Properties(doc=f"C function {symbol}")
+        if kernel.digest and kernel.digest != _digests.setdefault(self._file, kernel.digest):
+            reason = f"{kernel.path} has changed, and a process cannot load it twice; start the workers again"
+            raise UserOpError(kernel.place, reason)
+        try:
+            self._function = ctypes.CDLL(self._file)[symbol]  # one without a slash would be searched for
+        except OSError as error:
+            hint = ""
+            if missing := re.search(r"undefined symbol: (\w+)", str(error)):
+                if missing[1].startswith("MPI_"):
+                    hint = f"; link it with {_BUILD}, by mpicc_abi"
+                elif missing[1].startswith("ompi_"):
+                    hint = (
+                        f"; it is compiled for the handles of Open MPI, compile it with mpicc_abi for those of {_BUILD}"
+                    )
+            raise UserOpError(kernel.place, f"cannot be loaded ({error}){hint}") from None
+        except AttributeError:
+            raise UserOpError(kernel.place, f"there is no symbol {symbol!r} in {kernel.path}") from None
+        self._function.restype = None
 
     def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Apply the function to copies between canaries, in as many calls as its counter needs."""
-        with limited(self.timeout), Failing(self.place):
-            function, step = _load(self), len(invec) if self.variant else _INT_MAX
-            if datatype.is_spread and pieces.overlaps(datatype.typemap, len(invec)) is not False:
-                step = 1  # nothing that it leaves in one element shows in another
-            for start in range(0, len(invec), step):
-                part = slice(start, start + step)
-                self._call(function, invec[part], inoutvec[part], datatype)
+        step = self.most
+        if datatype.is_spread and pieces.overlaps(datatype.typemap, len(invec)) is not False:
+            step = 1  # nothing that it leaves in one element shows in another
+        for start in range(0, len(invec), step):
+            part = slice(start, start + step)
+            lower, upper = _Operand(0, invec[part], datatype), _Operand(1, inoutvec[part], datatype)
+            count, handle = len(invec[part]), ctypes.c_void_p(datatype.handle)
+            # Handles of another MPI are other numbers: a function that looks at the datatype has to end there.
+            passed = None if self._is_of_other_mpi else ctypes.byref(handle)
+            counter = self.counter(count)
+            self._function(lower.address, upper.address, ctypes.byref(counter), passed)
+            if not (lower.intact and upper.intact):
+                raise UserOpError(self._place, f"wrote outside its buffers of {count} elements of {datatype.label}")
+            upper.copy_to(inoutvec[part])
 
-    def _call(self, function: Any, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
-        lower, upper = _Operand(0, invec, datatype), _Operand(1, inoutvec, datatype)
-        counter, handle = _COUNTERS[self.variant](len(invec)), ctypes.c_void_p(datatype.handle)
-        # Handles of another MPI are other numbers: a function that looks at the datatype has to end there.
-        passed = None if self._other_mpi else ctypes.byref(handle)
-        function(lower.address, upper.address, ctypes.byref(counter), passed)
-        if not (lower.intact and upper.intact):
-            raise UserOpError(self.place, f"wrote outside its buffers of {len(invec)} elements of {datatype.label}")
-        upper.copy_to(inoutvec)
-
-    @functools.cached_property
-    def _other_mpi(self) -> str:
-        """The library of an MPI with other handles that this one is linked with, "" for none."""
-        content = b""
-        with contextlib.suppress(OSError), open(self.file, "rb") as file:
-            content = file.read(_MOST)
-        allowed = {_ABI, os.path.basename(self.file).partition(".so")[0]}  # its own name is in it, too
-        names = map(os.fsdecode, _LIBRARIES.findall(content))
-        linked = (name for name in names if name.partition(".so")[0] not in allowed)
-        # One that is not linked finds the variables of an Open MPI that the process has loaded.
-        return next(linked, "Open MPI" if _OPEN_MPI.search(content) else "")
-
-    def explained(self, reason: str) -> str:
-        """Return why a worker died that called the function: `reason`, and what the library is linked with."""
-        if not self._other_mpi:
+    @staticmethod
+    def explained(path: str, reason: str) -> str:
+        """Return why a worker died that called a function: `reason`, and what the library is linked with."""
+        if not (other := _other_mpi(path)):
             return reason
-        return f"{reason}; it is linked with {self._other_mpi}: compile it with mpicc_abi for {_BUILD}"
-
-    def properties(self) -> Properties:
-        """Load the library and check that the symbol is there."""
-        with limited(self.timeout), Failing(self.place):
-            _load(self)
-        return Properties(doc=f"C function {self.symbol}")
+        return f"{reason}; it is linked with {other}: compile it with mpicc_abi for {_BUILD}"
 
 
-@functools.cache
-def _load(kernel: LibraryKernel) -> Any:
-    kernel.check_file()
-    if kernel.digest and kernel.digest != _digests.setdefault(kernel.file, kernel.digest):
-        reason = f"{kernel.path} has changed, and a process cannot load it twice; start the workers again"
-        raise UserOpError(kernel.place, reason)
-    try:
-        library = ctypes.CDLL(kernel.file)
-        function = library[kernel.symbol]
-    except OSError as error:
-        hint = ""
-        if symbol := re.search(r"undefined symbol: (\w+)", str(error)):
-            if symbol[1].startswith("MPI_"):
-                hint = f"; link it with {_BUILD}, by mpicc_abi"
-            elif symbol[1].startswith("ompi_"):
-                hint = f"; it is compiled for the handles of Open MPI, compile it with mpicc_abi for those of {_BUILD}"
-        raise UserOpError(kernel.place, f"cannot be loaded ({error}){hint}") from None
-    except AttributeError:
-        raise UserOpError(kernel.place, f"there is no symbol {kernel.symbol!r} in {kernel.path}") from None
-    function.restype = None
-    return function
+class LargeCFunction(CFunction):
+    """A C function whose counter has 64 bits."""
+
+    counter = ctypes.c_int64
+    most = 2**63 - 1
+
+
+def _other_mpi(path: str) -> str:
+    """Return the library of an MPI with other handles that a library is linked with, "" for none."""
+    content = b""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        content = file.read(_MOST)
+    allowed = {_ABI, os.path.basename(os.path.realpath(path)).partition(".so")[0]}  # its own name is in it, too
+    names = map(os.fsdecode, _LIBRARIES.findall(content))
+    linked = (name for name in names if name.partition(".so")[0] not in allowed)
+    # One that is not linked finds the variables of an Open MPI that the process has loaded.
+    return next(linked, "Open MPI" if _OPEN_MPI.search(content) else "")
 
 
 _digests: dict[str, str] = {}

@@ -9,12 +9,12 @@ binary digits or comes near overflow, is made in Python's integers from the rank
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:  # the module takes time to load, and few sums need it
+if TYPE_CHECKING:
     from fractions import Fraction
 
 PARTS = 4
@@ -55,11 +55,9 @@ def add(planes: list[np.ndarray], numbers: np.ndarray) -> None:
     hard |= numbers != 0
 
 
-def rounded(
-    planes: Sequence[np.ndarray], form: np.dtype, exactly: Callable[[np.ndarray], Sequence[Fraction]]
-) -> np.ndarray:
-    """Return the sums, rounded once to a form; a sum of zero is +0."""
-    # `exactly` gives the exact sums of the elements that a mask chooses, where all is finite.
+def rounded(planes: Sequence[np.ndarray], form: np.dtype, terms: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the sums of terms, rounded once to a form; a sum of zero is +0."""
+    # Where the parts do not hold an exact sum it is made of the terms.
     special, hard, *parts = planes
     if any(part.any() for part in parts[2:]):
         for _ in range(PARTS - 1):
@@ -73,8 +71,18 @@ def rounded(
     finite = special == 0
     hard &= finite
     if hard.any():
-        total[hard] = [_to_float(each, odd=form.itemsize < total.itemsize) for each in exactly(hard)]
+        total[hard] = [_to_float(each, odd=form.itemsize < total.itemsize) for each in _exactly(terms, hard)]
     return np.where(finite, total + 0.0, special).astype(form)
+
+
+def _exactly(terms: Iterable[np.ndarray], chosen: np.ndarray) -> Sequence[Fraction]:
+    """Return the exact sums of the terms of some elements."""
+    from fractions import Fraction  # noqa: PLC0415 - it takes time to load, and few sums need it
+
+    totals = [Fraction(0)] * int(np.count_nonzero(chosen))
+    for term in terms:
+        totals = [total + Fraction(number) for total, number in zip(totals, term[chosen].tolist(), strict=True)]
+    return totals
 
 
 def _swept(parts: list[np.ndarray]) -> list[np.ndarray]:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpired.datatypes import Datatype, Group
-from mpired.datatypes.times import dtype_name
 from mpired.ops import kernels
 from mpired.ops.identity import Identity
 from mpired.ops.kernels import Kernel
@@ -43,34 +42,7 @@ class Rules(NamedTuple):
     quantile: float | None = None  # which quantile is wanted; None for the median
     # whether elements of a window are combined with an origin's, and nothing is kept of earlier ones
     window: bool = False
-
-    def summary(self) -> tuple[str, ...]:
-        """Return the chosen rules in words for the summary of a call, except that for NaN."""
-        words = {
-            f"at {self.quantile}": self.quantile is not None,
-            {"wrap": "overflow expected", "error": "overflow refused"}.get(self.overflow, ""): self.overflow != "warn",
-            f"{self.missing} is missing": self.missing is not None,
-            f"computed in {_name(self.accumulate_in)}": self.accumulate_in is not None,
-            f"converted to {_name(self.result_type)}": self.result_type is not None,
-            {"ignore": "nulls left out", "propagate": "nulls propagate"}.get(self.nulls, ""): self.nulls != "error",
-            "rounded once": self.exact,
-            f"ddof {self.ddof}": self.ddof > 0,
-            "weighted": bool(self.weights),
-        }
-        return tuple(word for word, chosen in words.items() if chosen)
-
-    @property
-    def leaves_out(self) -> bool:
-        """Whether some elements may be left out."""
-        return self.nan == "ignore" or self.nulls != "error" or self.missing is not None
-
-
-def _name(datatype: Datatype | None) -> str | None:
-    return None if datatype is None else dtype_name(datatype) or str(datatype)
-
-
-def _of_elements(datatype: Datatype) -> Datatype:
-    return datatype
+    leaves_out: bool = False  # whether some elements may be left out, by one of the rules above
 
 
 class Op(NamedTuple):
@@ -97,6 +69,7 @@ class Op(NamedTuple):
     datatypes: tuple[str, ...] = ()  # the names of the datatypes that the op takes. Empty for all of its groups
     user: bool = False
     isolated: bool = False  # whether the code runs in workers only, because it is from a file or a package
+    is_function: bool = False  # whether it is a function of this process, which workers do not get
     # the groups of datatypes on which the op rounds, so that the order of the ranks changes the last bits
     rounds: Group = Group(0)
     exact: Callable[[Any, Any], Any] | None = None  # the op on Python numbers, for ops that can overflow
@@ -104,11 +77,11 @@ class Op(NamedTuple):
     exact_state: Callable[[Op, Datatype, int], Any] | None = None
     # returns results of two or more ranks with defined bits, perhaps in place
     lower: Callable[[np.ndarray, Datatype], np.ndarray] = kernels.canonical_nan
-    # returns the datatype of the results for a datatype of the elements
-    gives: Callable[[Datatype], Datatype] = _of_elements
+    # returns the datatype of the results for one of the elements; None if it is the same
+    gives: Callable[[Datatype], Datatype] | None = None
     takes: frozenset[str] = frozenset()  # the names of the rules that change the op, such as exact
     mpi_kernel: Kernel | None = None  # the kernel that treats NaN like MPI libraries, if that is different
-    extreme: np.ufunc | None = None  # the function that chooses among the values of pairs, or among magnitudes
+    extreme: np.ufunc | None = None  # the function that chooses among the values of pairs
     keeps_upper: bool = False  # whether its kernels leave inoutvec as it is
     ufunc: np.ufunc | None = None  # the NumPy function of an op that rounds, or of the last step of a statistic
     method: str = ""  # its name among the methods of cells in CF (appendix E); "" if it has none
@@ -117,12 +90,7 @@ class Op(NamedTuple):
 
     def result(self, datatype: Datatype) -> Datatype:
         """Return the datatype of the results for a datatype of the elements."""
-        return self.rules.result_type or self.gives(datatype)
-
-    @property
-    def is_function(self) -> bool:
-        """Whether the op is a function of this process. Workers do not get it."""
-        return self.user and not self.isolated
+        return self.rules.result_type or (datatype if self.gives is None else self.gives(datatype))
 
     def __str__(self) -> str:
         if self.user:
@@ -135,6 +103,8 @@ class Op(NamedTuple):
 
 def ruled(op: Op, rules: Rules) -> Op:
     """Return a row of the table with rules, and the kernel that these mean."""
+    leaves_out = rules.nan == "ignore" or rules.nulls != "error" or rules.missing is not None
+    rules = rules._replace(leaves_out=leaves_out)
     kernel = op.mpi_kernel if rules.nan == "mpi" and op.mpi_kernel is not None else op.kernel
     if rules.window and rules.nan == "mpi":  # in MPI's libraries invec is the origin, and inoutvec the target
         return op._replace(rules=rules, kernel=lambda invec, inoutvec, datatype: kernel(inoutvec, invec, datatype))

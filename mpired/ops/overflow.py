@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -41,11 +41,6 @@ class Overflow(NamedTuple):
         return cls(int(np.count_nonzero(overflowed)), 0, start + int(overflowed.argmax()), rank, op)
 
 
-def noting(note: Callable[[], None]) -> np.errstate:
-    """Return the context of steps: NaN and infinity have defined results; NumPy calls `note` on an overflow."""
-    return np.errstate(all="ignore", over="call", call=lambda _kind, _flag: note())
-
-
 def by_op(found: Iterable[Overflow]) -> tuple[Overflow, ...]:
     """Return the overflow of several parts of the work, of each op that has some."""
     parts: dict[int, list[Overflow]] = {}
@@ -56,97 +51,64 @@ def by_op(found: Iterable[Overflow]) -> tuple[Overflow, ...]:
 
 
 class Steps:
-    """The steps of a fold, one after another; this one looks for nothing."""
+    """The steps of a fold, one after another, which look for overflow if the op can and the user wants to know."""
 
     bounds: tuple[int, int] | None = None
     """Bounds of the partial result, if they are known; None where a fold begins with other elements."""
+    _is_negative = False  # whether an element was
 
     def __init__(self, op: Op, datatype: Datatype) -> None:
-        self.op = op
-        self._datatype = datatype
+        self.op, self.datatype = op, datatype
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, reread: Reread) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the operand that holds the result, and which elements overflowed; None for none."""
-        del reread
-        return self.op.kernel(invec, inoutvec, self._datatype), None
-
-    def note(self) -> None:
-        """Take note of an overflow that the processor reports."""
-
-
-class _IntegerSteps(Steps):
-    """Steps that find integers that wrap."""
-
-    def __init__(self, op: Op, datatype: Datatype) -> None:
-        super().__init__(op, datatype)
-        assert op.exact is not None  # noqa: S101 - `steps` has looked
-        self._exact = op.exact
-        limits = np.iinfo(datatype.form)
-        self._low, self._high, self._modulus = int(limits.min), int(limits.max), float(2**limits.bits)
-        self._unsigned = np.dtype(f"u{datatype.form.itemsize}")
-        self._negative = False
-
-    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, reread: Reread) -> tuple[np.ndarray, np.ndarray | None]:
-        """Combine, and look at each element if the bounds of the operands do not exclude that one wraps."""
-        del reread
-        upper = self._range(inoutvec)
-        for bounds in (self.bounds, None):
-            # Both ops have the bounds of their results at the corners.
-            corners = list(itertools.starmap(self._exact, itertools.product(bounds or self._range(invec), upper)))
-            low, high = min(corners), max(corners)
-            if self._low <= low and high <= self._high:
-                self.bounds = low, high
-                return self.op.kernel(invec, inoutvec, self._datatype), None
-        self.bounds = None
-        exact = self._exact(invec.astype(np.float64), inoutvec.astype(np.float64))
-        result = self.op.kernel(invec, inoutvec, self._datatype)
-        exact -= result
-        # Rounding is far below the modulus, of which a wrapped result is a multiple away.
-        wrapped = np.abs(exact, out=exact) > self._modulus / 2
-        return result, wrapped if wrapped.any() else None
-
-    def _range(self, block: np.ndarray) -> tuple[int, int]:
-        """Return bounds of the elements, by one pass as long as none is negative."""
-        if not self._negative:
-            high = int(np.maximum.reduce(block.view(self._unsigned), initial=0))
-            if high <= self._high:
-                return 0, high
-            self._negative = True
-        return int(np.minimum.reduce(block)), int(np.maximum.reduce(block))
-
-
-class _FloatSteps(Steps):
-    """Steps that find infinities, or NaNs of a complex product, that finite operands gave."""
-
-    _flagged = False
-
-    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, reread: Reread) -> tuple[np.ndarray, np.ndarray | None]:
-        """Combine, and look at each element if the processor has noted an overflow."""
-        self._flagged = False
-        result = self.op.kernel(invec, inoutvec, self._datatype)
-        if not self._flagged:
+        exact = None if self.op.rules.overflow == "wrap" else self.op.exact
+        if exact is not None and self.datatype.form.kind in "iu":
+            return self._of_integers(invec, inoutvec, exact)
+        noted: list[object] = []
+        with np.errstate(over="call", call=lambda *each: noted.append(each)):
+            result = self.op.kernel(invec, inoutvec, self.datatype)
+        if exact is None or not noted:
             return result, None
+        # Infinities, or NaNs of a complex product, that finite operands gave.
         infinite = self._finite(invec) & self._finite(reread()) & ~self._finite(result)
         infinite = infinite.any(axis=1)
         return result, infinite if infinite.any() else None
 
-    def note(self) -> None:
-        """Take note of an overflow: which elements it is of is looked for after the step."""
-        self._flagged = True
+    def _of_integers(
+        self, invec: np.ndarray, inoutvec: np.ndarray, compute: Callable[[Any, Any], Any]
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Combine, and look at each element if the bounds of the operands do not exclude that one wraps."""
+        limits, upper = np.iinfo(self.datatype.form), self._range(inoutvec)
+        for bounds in (self.bounds, None):
+            # Both ops have the bounds of their results at the corners.
+            corners = list(itertools.starmap(compute, itertools.product(bounds or self._range(invec), upper)))
+            low, high = min(corners), max(corners)
+            if limits.min <= low and high <= limits.max:
+                self.bounds = low, high
+                return self.op.kernel(invec, inoutvec, self.datatype), None
+        self.bounds = None
+        exact = compute(invec.astype(np.float64), inoutvec.astype(np.float64))
+        result = self.op.kernel(invec, inoutvec, self.datatype)
+        exact -= result
+        # Rounding is far below the modulus, of which a wrapped result is a multiple away.
+        wrapped = np.abs(exact, out=exact) > 2.0**limits.bits / 2
+        return result, wrapped if wrapped.any() else None
+
+    def _range(self, block: np.ndarray) -> tuple[int, int]:
+        """Return bounds of the elements, by one pass as long as none is negative."""
+        if not self._is_negative:
+            high = int(np.maximum.reduce(block.view(f"u{block.itemsize}"), initial=0))
+            if high <= np.iinfo(block.dtype).max:
+                return 0, high
+            self._is_negative = True
+        return int(np.minimum.reduce(block)), int(np.maximum.reduce(block))
 
     def _finite(self, block: np.ndarray) -> np.ndarray:
         """Return which elements are finite, or which of their parts where the op does not mix these."""
-        datatype = self._datatype
-        numbers = block.view(datatype.component) if datatype.group is Group.COMPLEX else block
+        numbers = block.view(self.datatype.component) if self.datatype.group is Group.COMPLEX else block
         finite: np.ndarray = np.isfinite(numbers).reshape(len(block), -1)
         return finite if self.op.exact is operator.add else np.logical_and.reduce(finite, axis=1, keepdims=True)
-
-
-def steps(op: Op, datatype: Datatype) -> Steps:
-    """Return the steps of a fold with this op, which look for overflow if the op can and the user wants to know."""
-    if op.exact is None or op.rules.overflow == "wrap":
-        return Steps(op, datatype)
-    return (_IntegerSteps if datatype.form.kind in "iu" else _FloatSteps)(op, datatype)
 
 
 def _wider(op: Op, datatype: Datatype) -> str:

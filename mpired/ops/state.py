@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from mpired.datatypes import TIMES, Datatype, Group
 from mpired.datatypes.times import is_of_numpy
 from mpired.ops.op import Op
-from mpired.ops.overflow import Steps, steps
+from mpired.ops.overflow import Steps
 
 _PAGE = 4096
 # Bytes of temporaries for an element.
@@ -40,7 +40,10 @@ def block_of(count: int, form: np.dtype) -> np.ndarray:
 
 
 class State:
-    """The state of a block of elements."""
+    """The state of a block of elements: those of the ranks so far combined, which is all that an op of MPI needs."""
+
+    # There are two blocks. The one in which a kernel leaves its result is the lower rank's for the next; the other one
+    # is read into.
 
     itemsize = 0
     """About the bytes that an element of the block needs, where that is more than one of the datatype."""
@@ -48,9 +51,7 @@ class State:
     """Whether there is a result where every element is left out."""
     counts_indices = False
     """Whether it takes the values of pairs alone, and knows their indices."""
-    reads_only = False
-    """Whether it leaves the elements in its free block as they are."""
-    keeps: tuple[str, ...]
+    keeps: tuple[str, ...] = ("nadded", "_running")
     """The attributes that are all it knows of the ranks so far: with them another process goes on."""
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
@@ -58,31 +59,43 @@ class State:
         self.datatype = datatype
         self.nranks = nranks
         self.nadded: int | np.ndarray = 0  # the ranks added; an array where some are left out
+        self.within = op.rules.accumulate_in or datatype  # the datatype that is computed in
+        self.steps = Steps(op, self.within)
+        self.reads_only = op.keeps_upper  # whether it leaves the elements in its free block as they are
+        self.free_block = block_of(0, datatype.form)  # for the next rank's elements
+        self._blocks = [self.free_block] * 2
 
-    def note(self) -> None:
-        """Take note of an overflow that the processor reports while elements are added."""
-
-    def begin(self, start: int, count: int) -> None:
-        """Begin a block of `count` other elements, from the element `start` on."""
-        raise NotImplementedError
-
-    def free_block(self) -> np.ndarray:
-        """Return the array for the next rank's elements."""
-        raise NotImplementedError
+    def begin(self, _start: int, count: int) -> None:
+        """Begin a block of `count` other elements, from an element on."""
+        if len(self._blocks[0]) < count:
+            self._blocks = [block_of(count, self.datatype.form) for _ in range(2)]
+        self.free_block, self._running = (block[:count] for block in self._blocks)
+        self.nadded = 0
+        self.steps.bounds = None
 
     def fill(self, block: np.ndarray) -> None:
         """Take the next rank's elements from the free block of another state, where they stay as they are."""
-        np.copyto(self.free_block(), block)
+        if self.reads_only and self.nadded:
+            self.free_block = block
+        else:
+            np.copyto(self.free_block, block)
 
-    def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
+    def add(self, reread: Reread, _not_null: np.ndarray | None = None) -> np.ndarray | None:
         """Add the elements in the free block, and return which of them overflowed; None for none."""
-        # `not_null` is a mask; None if no element is null.
-        raise NotImplementedError
+        # The mask is None if no element is null; where nulls are allowed there is another state.
+        rank, result, overflowed = int(self.nadded), self.free_block, None
+        if rank:
+            result, overflowed = self.steps(self._running, self.free_block, lambda: reread(rank)[0])
+        self.nadded = rank + 1
+        if result is self.free_block:
+            self._running, self.free_block = self.free_block, self._running
+        return overflowed
 
     def result(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """Return the results of the ranks so far, which are not null, and which the datatype cannot hold."""
-        # None for all that are not null, and for none that it cannot hold.
-        raise NotImplementedError
+        # None for all that are not null, and for none that it cannot hold. The elements of one rank stay as they are,
+        # no op touches them (MPI-4.1, 6.9.5).
+        return self.op.lower(self._running, self.datatype) if self.nadded > 1 else self._running, None, None
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state after the ranks so far, in arrays of its own, which can be pickled."""
@@ -94,78 +107,21 @@ class State:
             setattr(self, name, value)
 
 
-class Combined(State):
-    """The elements of the ranks so far, combined: all that an op of MPI needs."""
-
-    # There are two blocks. The one in which a kernel leaves its result is the lower rank's for the next; the other one
-    # is read into.
-
-    keeps: tuple[str, ...] = ("nadded", "_running")
-
-    def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
-        super().__init__(op, datatype, nranks)
-        self.reads_only = op.keeps_upper
-        self._steps: Steps = steps(op, datatype)
-        self._blocks = [block_of(0, datatype.form)] * 2
-
-    def note(self) -> None:
-        """Take note of an overflow."""
-        self._steps.note()
-
-    def begin(self, _start: int, count: int) -> None:
-        """Begin a block of `count` other elements."""
-        if len(self._blocks[0]) < count:
-            self._blocks = [block_of(count, self.datatype.form) for _ in range(2)]
-        self._running, self._spare = (block[:count] for block in self._blocks)
-        self.nadded = 0
-        self._steps.bounds = None
-
-    def free_block(self) -> np.ndarray:
-        """Return the array for the next rank's elements."""
-        return self._spare if self.nadded else self._running
-
-    def fill(self, block: np.ndarray) -> None:
-        """Take the next rank's elements from the free block of another state; without a copy where they stay."""
-        if self.reads_only and self.nadded:
-            self._spare = block
-        else:
-            super().fill(block)
-
-    def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
-        """Combine the elements so far with those in the free block."""
-        del not_null  # where nulls are allowed there is another state
-        self.nadded += 1
-        if self.nadded == 1:
-            return None
-        rank = int(self.nadded) - 1
-        result, overflowed = self._steps(self._running, self._spare, lambda: reread(rank)[0])
-        if result is self._spare:
-            self._running, self._spare = self._spare, self._running
-        return overflowed
-
-    def result(self) -> tuple[np.ndarray, None, None]:
-        """Return the combined elements; those of one rank as they are, which no op touches (MPI-4.1, 6.9.5)."""
-        return self.op.lower(self._running, self.datatype) if self.nadded > 1 else self._running, None, None
-
-
 class Planes(State):
     """The base of states that are some numbers for each element, each kind of them in an array: a plane."""
 
     # Elements that are left out are not added. `nadded` is the number of the ranks added: one for all elements, as
     # long as it is the same for all, or an array.
 
-    reads_only = True
     keeps: tuple[str, ...] = ("nadded", "rank", "planes", "_reported", "_nulls")
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
         super().__init__(op, datatype, nranks)
-        self.within = op.rules.accumulate_in or datatype  # the datatype that is computed in
         self.planes: list[np.ndarray] = []
         self.rank = -1
         self._form_of_n = np.min_scalar_type(-nranks - 1)  # short: all are gone through for each rank
-        self._elements = block_of(0, datatype.form)
+        self.reads_only = True
         self.count = 0
-        self._flagged = False
         self._reported: np.ndarray | None = None
         self._nulls: np.ndarray | None = None
 
@@ -189,45 +145,41 @@ class Planes(State):
 
     def in_form(self, numbers: np.ndarray, wrapped: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
         """Return numbers in the datatype of the results, and which of them that cannot hold, or have wrapped."""
-        is_plane = any(numbers is plane for plane in self.planes)  # which stays as it is
-        results, lost = converted(numbers, self.op.result(self.datatype).form, copy=is_plane)
+        # Planes stay as they are. Those with two numbers for each element have the parts of complex ones.
+        result, is_plane = self.op.result(self.datatype), any(numbers is plane for plane in self.planes)
+        results, lost = converted(numbers, result.form if numbers.ndim == 1 else result.component, copy=is_plane)
+        if numbers.ndim > 1:
+            results, lost = results.reshape(-1).view(result.form), None if lost is None else np.any(lost, axis=1)
         return results, either(lost, wrapped)
-
-    def note(self) -> None:
-        """Take note of an overflow: which elements it is of is looked for after the step."""
-        self._flagged = self.op.rules.overflow != "wrap"
 
     def begin(self, _start: int, count: int) -> None:
         """Begin a block of `count` other elements."""
-        if len(self._elements) < count:
-            self._elements = block_of(count, self.datatype.form)
+        if len(self.free_block) != count:
+            self.free_block = block_of(count, self.datatype.form)
         self.count = count
         self.planes = [np.zeros(count, form) for form in self.forms()]
         self.nadded, self.rank = 0, -1
-        self._reported = self._nulls = None
-
-    def free_block(self) -> np.ndarray:
-        """Return the array for the next rank's elements."""
-        return self._elements[: self.count]
+        self._reported = self._nulls = self.steps.bounds = None
 
     def fill(self, block: np.ndarray) -> None:
         """Let the free block be that of the other state."""
-        self._elements = block
+        self.free_block = block
 
     def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
         """Add the elements in the free block, except those that are left out."""
-        elements, self._reread = self.free_block(), reread
+        elements, self._reread = self.free_block, reread
         self.rank += 1
-        self._flagged = False
         if not_null is not None and self.op.rules.nulls == "propagate":
             self._nulls = ~not_null if self._nulls is None else self._nulls | ~not_null
-        valid = valid_of(elements, not_null, self.datatype, self.op)
-        if valid is None:
-            self.nadded = self.nadded + 1
-            overflowed = self.step(elements)
-        else:
-            overflowed = self._step_where(valid, elements)
-        overflowed = self._infinite(reread) if self._flagged and overflowed is None else overflowed
+        valid, noted = valid_of(elements, not_null, self.datatype, self.op), list[object]()
+        with np.errstate(over="call", call=lambda *each: noted.append(each)):
+            if valid is None:
+                self.nadded = self.nadded + 1
+                overflowed = self.step(elements)
+            else:
+                overflowed = self._step_where(valid, elements)
+        if noted and overflowed is None and self.op.rules.overflow != "wrap":
+            overflowed = self._infinite()
         if overflowed is not None and self._nulls is not None:  # a result that is null cannot overflow any more
             overflowed &= ~self._nulls
             return overflowed if overflowed.any() else None
@@ -247,7 +199,6 @@ class Planes(State):
             return None
         self.planes, self.nadded = [plane[chosen] for plane in planes], n[chosen]
         some = self.step(elements[chosen])
-        planes += [np.zeros(self.count, plane.dtype) for plane in self.planes[len(planes) :]]
         for plane, part in zip(planes, self.planes, strict=True):
             plane[chosen] = part
         self.planes, self.nadded = planes, n
@@ -265,33 +216,38 @@ class Planes(State):
         self.nadded = n + 1
         overflowed = self.step(filled)
         self.nadded[lacking] -= 1
-        for plane, old in itertools.zip_longest(self.planes, before):
-            plane[lacking] = 0 if old is None else old
+        for plane, old in zip(self.planes, before, strict=True):
+            plane[lacking] = old
         if overflowed is not None:
             overflowed[lacking] = False
         return overflowed
 
-    def _infinite(self, reread: Reread) -> np.ndarray | None:
+    def so_far(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        """Yield the elements of each rank so far, read again, and which of them are not left out; None for all."""
+        for rank in range(self.rank + 1):
+            elements, not_null = self._reread(rank)
+            yield elements, valid_of(elements, not_null, self.datatype, self.op)
+
+    def _infinite(self) -> np.ndarray | None:
         """Return which elements are infinite now, though those of all ranks are finite, unless it is known of them."""
         bad = np.logical_or.reduce([~_finite(plane, self.count) for plane in self.planes if plane.dtype.kind == "f"])
         reported = np.zeros(self.count, np.bool_) if self._reported is None else self._reported
         bad &= ~reported
-        for rank in range(self.rank + 1) if bad.any() else ():
-            elements, not_null = reread(rank)
+        for elements, valid in self.so_far() if bad.any() else ():
             finite = _finite(numbers_of(elements, self.datatype), self.count)
-            valid = valid_of(elements, not_null, self.datatype, self.op)
             bad &= finite if valid is None else finite | ~valid
         self._reported = reported | bad
         return bad if bad.any() else None
 
     def result(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """Return the results, with a value in the place of absent ones, which are valid if nulls are an error."""
-        self._flagged = False
         results, overflowed = self.finished()
         results = self.op.lower(results, self.op.result(self.datatype))
         self._copy_nans_of_one(results)
-        none = self.absent()
-        if none is None:
+        none = self._nulls  # a null stands for it, or no rank has the element
+        if not isinstance(self.nadded, int) and not self.of_none:
+            none = self.nadded == 0 if none is None else none | (self.nadded == 0)
+        if none is None or not none.any():
             return results, None, overflowed
         value = absent(self.op.result(self.datatype), self.op)
         results[none] = np.zeros((), results.dtype)[()] if value is None else value
@@ -305,19 +261,10 @@ class Planes(State):
         single = np.equal(self.nadded, 1).reshape(-1, 1)
         numbers = numbers_of(results, self.datatype).reshape(self.count, -1)
         single = single & np.isnan(numbers) if single.any() else single
-        for rank in range(self.rank + 1) if single.any() else ():
-            elements, not_null = self._reread(rank)
-            valid = valid_of(elements, not_null, self.datatype, self.op)
+        for elements, valid in self.so_far() if single.any() else ():
             theirs = numbers_of(elements, self.datatype).reshape(self.count, -1)
             copied = single & np.isnan(theirs) & (True if valid is None else valid.reshape(-1, 1))
             numbers[copied] = theirs[copied]
-
-    def absent(self) -> np.ndarray | None:
-        """Return which results are absent: no rank has the element, or a null stands for it; None for none."""
-        none = self._nulls
-        if not isinstance(self.nadded, int) and not self.of_none:
-            none = self.nadded == 0 if none is None else none | (self.nadded == 0)
-        return none if none is not None and none.any() else None
 
 
 def _finite(plane: np.ndarray, count: int) -> np.ndarray:
@@ -386,22 +333,9 @@ def stands_for_null(op: Op, datatype: Datatype) -> bool:
 class Chosen(Planes):
     """The elements combined so far by an op of MPI, but those left out; they may be combined in another datatype."""
 
-    def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
-        super().__init__(op, datatype, nranks)
-        self._steps = steps(op, self.within)
-
     def forms(self) -> list[np.dtype]:
         """Return the form that is computed in."""
         return [self.within.form]
-
-    def note(self) -> None:
-        """Take note of an overflow."""
-        self._steps.note()
-
-    def begin(self, start: int, count: int) -> None:
-        """Begin a block of `count` other elements."""
-        super().begin(start, count)
-        self._steps.bounds = None
 
     def step(self, elements: np.ndarray) -> np.ndarray | None:
         """Combine the elements so far with others; the first of each is copied."""
@@ -410,9 +344,9 @@ class Chosen(Planes):
             self.planes = [upper]
             return lost
         if not isinstance(self.nadded, int):
-            self._steps.bounds = None  # they are those of other elements
+            self.steps.bounds = None  # they are those of other elements
         (running,) = self.planes
-        result, overflowed = self._steps(running, upper, lambda: elements.astype(self.within.form))
+        result, overflowed = self.steps(running, upper, lambda: elements.astype(self.within.form))
         if not isinstance(self.nadded, int):
             first = self.nadded == 1
             if first.any():
@@ -425,6 +359,71 @@ class Chosen(Planes):
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the elements in the datatype of the results."""
         return self.in_form(self.planes[0])
+
+
+class Located(State):
+    """MINLOC or MAXLOC of plain values with indices that are counted: the best values so far, and their indices."""
+
+    # The result is that of the pairs (MPI-4.1, 6.9.4), without building a pair of each element of each rank.
+
+    counts_indices = True
+    keeps: tuple[str, ...] = ("nadded", "_best", "_from")
+
+    def __init__(self, op: Op, datatype: Datatype, firsts: Sequence[int], *, counting: bool) -> None:
+        super().__init__(op, datatype, len(firsts))
+        assert op.extreme is not None  # noqa: S101 - no other op takes pairs
+        self._extreme = op.extreme
+        self._better = np.greater if op.extreme is np.maximum else np.less
+        self._firsts, self._counting = firsts, counting  # the first index of each rank; whether it rises by one
+        self._rises = all(a < b for a, b in itertools.pairwise(firsts))
+        value, index = datatype.form[0], datatype.form[1]
+        self._values = [block_of(0, value)] * 3
+        self._indices = [block_of(0, index)] * 2
+        self._pairs = block_of(0, datatype.form)
+
+    def begin(self, start: int, count: int) -> None:
+        """Begin a block of `count` other elements."""
+        if len(self._values[0]) < count:
+            self._values = [block_of(count, each.dtype) for each in self._values]
+            self._indices = [block_of(count, each.dtype) for each in self._indices]
+            self._pairs = np.zeros(count, self.datatype.form)
+        self._best, self.free_block, self._spare = (each[:count] for each in self._values)
+        self._from, self._change = (each[:count] for each in self._indices)
+        self._counted = np.arange(start, start + count) if self._counting else 0
+        self.nadded = 0
+
+    def add(self, _reread: Reread, _not_null: np.ndarray | None = None) -> None:
+        """Let the values in the free block win or not."""
+        index = np.asarray(self._firsts[int(self.nadded)] + self._counted).astype(self._from.dtype)
+        self.nadded += 1
+        if self.nadded == 1:
+            self._best, self.free_block = self.free_block, self._best
+            self._from[...] = index
+            return
+        best, values = self._best, self.free_block
+        takes = self._better(values, best)
+        self._extreme(best, values, out=self._spare)
+        doubtful = self._spare == 0
+        if values.dtype.kind == "f":
+            # A NaN wins, and is not better than another.
+            takes |= np.isnan(values) & ~np.isnan(best)
+            doubtful |= np.isnan(self._spare)
+        if not self._rises:
+            tied = (values == best) | (doubtful & (values != values) & (best != best))  # noqa: PLR0124 - both are NaN
+            takes |= tied & (index < self._from)
+        if doubtful.any():  # which bits a zero or a NaN has, is that of the one that wins
+            np.copyto(self._spare, np.where(takes, values, best), where=doubtful)
+        np.subtract(index, self._from, out=self._change)
+        self._change *= takes
+        self._from += self._change
+        self._best, self._spare = self._spare, self._best
+
+    def result(self) -> tuple[np.ndarray, None, None]:
+        """Return the pairs."""
+        value, index = self.datatype.form.names or ()
+        pairs = self._pairs[: len(self._best)]
+        pairs[value], pairs[index] = self._best, self._from
+        return pairs, None, None
 
 
 def converted(numbers: np.ndarray, form: np.dtype, *, copy: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
@@ -459,6 +458,6 @@ def state_of(op: Op, datatype: Datatype, nranks: int) -> State:
     kind = (op.exact_state if rules.exact else None) or op.state
     if kind is None:  # an op of MPI
         chosen = rules.leaves_out or rules.accumulate_in is not None or rules.result_type is not None
-        kind = Chosen if chosen else Combined
+        kind = Chosen if chosen else State
     state: State = kind(op, datatype, nranks)
     return state

@@ -6,20 +6,16 @@ through the ranks in order and round as described here, so that the bits are the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.dtypes import get
 from mpired.ops import exact
-from mpired.ops.state import Planes, Reread, State, converted, either, numbers_of, valid_of
-
-if TYPE_CHECKING:
-    from fractions import Fraction
+from mpired.ops.state import Chosen, Planes, Reread, converted, either, numbers_of, valid_of
 
 
 def number(datatype: Datatype) -> Datatype:
@@ -76,14 +72,6 @@ class _Numbers(Planes):
         variances = total / np.where(free > 0, free, np.nan)
         return self.in_form(variances if self.op.ufunc is None else self.op.ufunc(variances))
 
-    def in_form(self, numbers: np.ndarray, wrapped: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return planes in the datatype of the results, and which of them overflowed."""
-        if numbers.ndim == 1:
-            return super().in_form(numbers, wrapped)
-        result = self.op.result(self.datatype)
-        results, lost = converted(numbers, result.component)
-        return results.reshape(-1).view(result.form), either(None if lost is None else np.any(lost, axis=1), wrapped)
-
 
 class Sum(_Numbers):
     """The sum of some terms of the ranks: rounded at each step, or once where the rules say so."""
@@ -116,21 +104,13 @@ class Sum(_Numbers):
         """Return the sum, in a form if it is rounded once."""
         if not self.op.rules.exact:
             return self.planes[0]
-        return exact.rounded(self.planes, form or self.wide, self._exactly)
+        return exact.rounded(self.planes, form or self.wide, self._all_terms())
 
-    def _exactly(self, chosen: np.ndarray) -> list[Fraction]:
-        """Return the exact sums of the terms of some elements."""
-        from fractions import Fraction  # noqa: PLC0415 - only where a sum is rounded once
-
-        totals = [Fraction(0)] * int(np.count_nonzero(chosen))
-        for rank in range(self.rank + 1):
-            elements, not_null = self._reread(rank)
-            valid = valid_of(elements, not_null, self.datatype, self.op)
+    def _all_terms(self) -> Iterator[np.ndarray]:
+        """Yield the terms of the ranks so far, 0 for elements that are left out."""
+        for rank, (elements, valid) in enumerate(self.so_far()):
             for term in self.terms(elements, rank):
-                if valid is not None:
-                    term[~valid] = 0
-                totals = [total + Fraction(number) for total, number in zip(totals, term[chosen].tolist(), strict=True)]
-        return totals
+                yield _zeroed(term, valid)
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the sum in the datatype of the results, to which it is rounded."""
@@ -227,38 +207,6 @@ class Count(Planes):
         return np.full(self.count, self.nadded, np.int64), None
 
 
-class First(Planes):
-    """The element of the first rank that has one."""
-
-    def forms(self) -> list[np.dtype]:
-        """Return the form of the elements."""
-        return [self.datatype.form]
-
-    def step(self, elements: np.ndarray) -> None:
-        """Keep the first element."""
-        np.copyto(self.planes[0], elements, where=np.equal(self.nadded, 1))
-
-    def finished(self) -> tuple[np.ndarray, None]:
-        """Return a copy."""
-        return self.planes[0].copy(), None
-
-
-class Last(First):
-    """The element of the last rank that has one."""
-
-    def step(self, elements: np.ndarray) -> None:
-        """Keep them."""
-        self.planes[0][...] = elements
-
-
-def _keep(extreme: np.ufunc, plane: np.ndarray, values: np.ndarray, nadded: int | np.ndarray) -> None:
-    """Keep the extreme values in a plane; NaN propagates."""
-    if isinstance(nadded, int) and nadded > 1:
-        extreme(plane, values, out=plane)
-    else:
-        np.copyto(plane, np.where(np.equal(nadded, 1), values, extreme(plane, values)))
-
-
 class Range(Planes):
     """The maximum minus the minimum."""
 
@@ -267,10 +215,10 @@ class Range(Planes):
         return [self.within.form] * 2
 
     def step(self, elements: np.ndarray) -> np.ndarray | None:
-        """Keep both extremes."""
+        """Keep both extremes; NaN propagates."""
         elements, lost = converted(elements, self.within.form, copy=False)
-        _keep(np.minimum, self.planes[0], elements, self.nadded)
-        _keep(np.maximum, self.planes[1], elements, self.nadded)
+        for extreme, plane in zip((np.minimum, np.maximum), self.planes, strict=True):
+            np.copyto(plane, np.where(np.equal(self.nadded, 1), elements, extreme(plane, elements)))
         return lost
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -282,29 +230,21 @@ class Range(Planes):
         return self.in_form(numbers, numbers < 0)
 
 
-class Magnitude(Planes):
+class Magnitude(Chosen):
     """The maximum or minimum of the magnitudes: elements without their sign."""
-
-    def forms(self) -> list[np.dtype]:
-        """Return the form that is computed in."""
-        return [self.within.form]
 
     def step(self, elements: np.ndarray) -> np.ndarray | None:
         """Keep the extreme of the magnitudes; the smallest integer has none."""
         elements, lost = converted(elements, self.within.form, copy=False)
         magnitudes = np.abs(elements)
-        _keep(cast("np.ufunc", self.op.extreme), self.planes[0], magnitudes, self.nadded)
+        super().step(magnitudes)
         return either(lost, magnitudes < 0 if magnitudes.dtype.kind == "i" else None)
-
-    def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the magnitudes."""
-        return self.in_form(self.planes[0])
 
 
 class _Gathered(_Numbers):
     """The base of statistics that need the elements of all ranks at once, and keep them where they were read."""
 
-    keeps: tuple[str, ...] = (*Planes.keeps, "_not_null")
+    keeps: tuple[str, ...] = (*Planes.keeps, "_ranks")
 
     @property
     def itemsize(self) -> int:  # type: ignore[override] # as in the base
@@ -314,36 +254,23 @@ class _Gathered(_Numbers):
     def begin(self, start: int, count: int) -> None:
         """Begin a block of `count` other elements."""
         super().begin(start, count)
-        self._all = np.empty((self.nranks, count), self.datatype.form)
-        self._not_null: list[np.ndarray | None] = []
+        self._ranks: list[tuple[np.ndarray, np.ndarray | None]] = []  # elements of each, and which are not null
 
-    def free_block(self) -> np.ndarray:
-        """Return the array for the next rank's elements."""
-        free_block: np.ndarray = self._all[self.rank + 1]
-        return free_block
-
-    fill = State.fill  # the free block of another state has other elements later
+    def fill(self, block: np.ndarray) -> None:
+        """Copy the elements: the free block of another state has other ones later."""
+        np.copyto(self.free_block, block)
 
     def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
-        """Add the elements in the free block, and keep which of them are not null."""
-        self._not_null.append(not_null)
-        return super().add(reread, not_null)
+        """Add the elements in the free block, and keep them."""
+        self._ranks.append((self.free_block, not_null))
+        overflowed = super().add(reread, not_null)
+        self.free_block = np.empty_like(self.free_block)
+        return overflowed
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return the elements of the ranks so far, too."""
-        return super().snapshot() | {"_all": self._all[: self.rank + 1].copy()}
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Go on, with room for the ranks to come."""
-        free_block = self._all
-        super().restore(snapshot)
-        free_block[: self.rank + 1] = self._all
-        self._all = free_block
-
-    def kept(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """Yield the elements of each rank so far, wide, and which of them are not left out."""
-        for elements, not_null in zip(self._all, self._not_null, strict=False):  # as many as there are ranks so far
-            yield self.wide_of(elements), valid_of(elements, not_null, self.datatype, self.op)
+    def so_far(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        """Yield the elements of each rank so far, which are kept, and which of them are not left out."""
+        for elements, not_null in self._ranks:
+            yield elements, valid_of(elements, not_null, self.datatype, self.op)
 
 
 class Quantile(_Gathered):
@@ -354,8 +281,8 @@ class Quantile(_Gathered):
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Sort, and interpolate; a NaN that is not left out gives NaN."""
-        rows, masks = zip(*self.kept(), strict=True)
-        numbers = np.stack(rows, axis=1)
+        rows, masks = zip(*self.so_far(), strict=True)
+        numbers = np.stack([*map(self.wide_of, rows)], axis=1)
         poisoned = np.isnan(numbers)
         for rank, mask in enumerate(masks):
             if mask is not None:
@@ -388,18 +315,15 @@ class ExactVariance(_Gathered):
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the variance."""
-        rows = list(starmap(_zeroed, self.kept()))
-        mean = _exact_sum(rows) / self.counts()
-        squares = [(row - mean) ** 2 for row in rows]
-        return self.of_squares(
-            _exact_sum([_zeroed(each, mask) for each, (_, mask) in zip(squares, self.kept(), strict=True)])
-        )
+        ranks = [(self.wide_of(elements), valid) for elements, valid in self.so_far()]
+        mean = _exact_sum([*starmap(_zeroed, ranks)]) / self.counts()
+        return self.of_squares(_exact_sum([_zeroed((row - mean) ** 2, valid) for row, valid in ranks]))
 
     def in_form(self, numbers: np.ndarray, wrapped: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
         """Return numbers as results, and which of them overflowed: those that are infinite though no rank is."""
         infinite = np.isinf(numbers)
-        for row, _ in self.kept() if infinite.any() else ():
-            infinite &= np.isfinite(row).reshape(self.count, -1).all(axis=1)
+        for elements, _ in self.so_far() if infinite.any() else ():
+            infinite &= np.isfinite(self.wide_of(elements)).reshape(self.count, -1).all(axis=1)
         return super().in_form(numbers, either(wrapped, infinite))
 
 
@@ -418,12 +342,4 @@ def _exact_sum(rows: list[np.ndarray]) -> np.ndarray:
     sums = [np.zeros(len(rows[0]), form) for form in forms]
     for row in rows:
         exact.add(sums, row)
-
-    def exactly(chosen: np.ndarray) -> list[Fraction]:
-        from fractions import Fraction  # noqa: PLC0415 - only where a sum is rounded once
-
-        return [
-            sum(map(Fraction, each), Fraction(0)) for each in zip(*(row[chosen].tolist() for row in rows), strict=True)
-        ]
-
-    return exact.rounded(sums, rows[0].dtype, exactly)
+    return exact.rounded(sums, rows[0].dtype, rows)

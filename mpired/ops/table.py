@@ -6,7 +6,7 @@ import copyreg
 import difflib
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +18,11 @@ from mpired.ops.identity import Identity
 from mpired.ops.kernels import Kernel
 from mpired.ops.native import twinned
 from mpired.ops.op import ANY_USE, Op, Rules, Use, ruled
-from mpired.ops.state import State
+from mpired.ops.state import Chosen, State
 from mpired.values import NUMBER
+
+if TYPE_CHECKING:  # few ops are user-defined
+    from mpired.ops.user import UserKernel
 
 _INTEGER = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE
 ORDERED = _INTEGER | Group.FLOATING_POINT
@@ -46,7 +49,7 @@ def _op(name: str, kernel: Kernel, groups: Group, doc: str, identity: Identity |
 
 
 def _statistic(name: str, groups: Group, doc: str, state: Callable[[Op, Datatype, int], State], **rest: Any) -> Op:
-    """Return the row of a statistic, which collectives alone take; its state combines in the place of a kernel."""
+    """Return the row of a statistic, which collectives alone take; its state combines, perhaps by a kernel."""
     row = Op(name, kernels.no_op, groups, doc, "", None, _PROPAGATES, state, commute=False, uses=Use.REDUCE)
     return row._replace(**rest)
 
@@ -99,13 +102,13 @@ STATISTICS: tuple[Op, ...] = (
                gives=statistics.integer, nan=_COUNTED, commute=True, power=0),
     _statistic("RANGE", ORDERED, "maximum minus minimum", statistics.Range,
                synonyms=(np.ptp,), takes=_WIDER, commute=True, method="range"),
-    _statistic("ABSMAX", ORDERED, "largest magnitude", statistics.Magnitude,
-               extreme=np.maximum, takes=_WIDER, commute=True, method="maximum_absolute_value"),
-    _statistic("ABSMIN", ORDERED, "smallest magnitude", statistics.Magnitude,
-               extreme=np.minimum, takes=_WIDER, commute=True, method="minimum_absolute_value"),
-    _statistic("FIRST", _ANY_TYPE, "element of the first rank", statistics.First,
+    _statistic("ABSMAX", ORDERED, "largest magnitude", statistics.Magnitude, kernel=MAX.kernel,
+               takes=_WIDER, commute=True, method="maximum_absolute_value"),
+    _statistic("ABSMIN", ORDERED, "smallest magnitude", statistics.Magnitude, kernel=MIN.kernel,
+               takes=_WIDER, commute=True, method="minimum_absolute_value"),
+    _statistic("FIRST", _ANY_TYPE, "element of the first rank", Chosen, kernel=NO_OP.kernel,
                nan=_COPIED, rounds=_ROUNDED, lower=kernels.as_it_is),
-    _statistic("LAST", _ANY_TYPE, "element of the last rank", statistics.Last,
+    _statistic("LAST", _ANY_TYPE, "element of the last rank", Chosen, kernel=REPLACE.kernel,
                nan=_COPIED, rounds=_ROUNDED, lower=kernels.as_it_is),
     _statistic("MEDIAN", ORDERED, "median; mean of the middle two if even", statistics.Quantile,
                gives=statistics.number, takes=_WIDER, synonyms=(np.median,), commute=True, method="median"),
@@ -128,27 +131,28 @@ def _reduced(op: Op) -> tuple[Callable[..., Op], tuple[object, ...]]:
 
 
 def _predefined(name: str, rules: Rules) -> Op:
-    return ruled(get(name if rules.quantile is None else f"{name}:{rules.quantile}"), rules)
+    return ruled(_BY_NAME[name], rules)
 
 
 copyreg.pickle(Op, _reduced)
 
 
-def user_op(name: str, kernel: Kernel, *, isolated: bool) -> Op:
+def user_op(name: str, kernel: UserKernel) -> Op:
     """Return the row of a user-defined op: any datatype of MPI, but for reductions only (MPI-4.1, 12.3.4)."""
     row = Op(name, kernel, ~(TIMES | Group.VALUE), "", "6.9.5", None, None, None, commute=False, uses=Use.REDUCE)
-    return row._replace(user=True, isolated=isolated, rounds=row.groups, lower=kernels.as_it_is)
+    row = row._replace(user=True, isolated=kernel.isolated, is_function=not kernel.isolated)
+    return row._replace(rounds=row.groups, lower=kernels.as_it_is)
 
 
-def named(word: str) -> Op | None:
-    """Return the predefined op that a word is the name of."""
-    return _BY_NAME.get(canonical(word))
+def named(text: str) -> Op | None:
+    """Return the predefined op of which a text has the name, perhaps with a parameter, such as quantile:0.9."""
+    return _BY_NAME.get(canonical(text.partition(":")[0]))
 
 
 def get(name: str, use: Use = ANY_USE) -> Op:
     """Return the predefined op of that name, in any case, with or without `MPI_`."""
     text, _, parameter = name.partition(":")
-    op = _BY_NAME.get(canonical(text))
+    op = named(text)
     if op is None or (not op.section and canonical(text) != text.upper()):  # MPI has no statistics
         ops = [*ops_for(use), *(STATISTICS if Use.REDUCE in use else ())]
         close = difflib.get_close_matches(canonical(name), [row.name for row in ops], n=2)
@@ -165,11 +169,6 @@ def get(name: str, use: Use = ANY_USE) -> Op:
     if not 0 <= quantile <= 1:
         raise UnknownOpError(shortened(name), "takes a number between 0 and 1, such as quantile:0.9")
     return op._replace(rules=Rules(quantile=quantile))
-
-
-def with_parameter(text: str) -> bool:
-    """Return whether a text is an op with a parameter, such as quantile:0.9."""
-    return canonical(text.partition(":")[0]) in _BY_NAME
 
 
 def neutral(op: Op, datatype: Datatype) -> np.ndarray:

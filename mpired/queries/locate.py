@@ -25,7 +25,7 @@ from mpired.formats.derived import in_order
 from mpired.formats.rank import choice, ways_out
 from mpired.log import PERIOD, step
 from mpired.ops import Op
-from mpired.ops.policy import holds, real_type
+from mpired.ops.rules import holds, real_type
 from mpired.ops.state import valid_of
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, Options
@@ -141,7 +141,7 @@ def _places(files: Sequence[RankFile], best: np.ndarray, plan: Plan) -> list[Loc
 
 def _op(op: ops.OpLike) -> Op:
     """Return the op that finds an extreme."""
-    chosen = ops.resolve(op) if isinstance(op, str) else ops.predefined(op)
+    chosen = ops.resolve(op)
     if chosen is not None and not chosen.user and chosen.name.lower() in _PLAIN:
         return chosen
     raise OpError(f"{chosen or op}", "does not find an extreme; give `op='maxloc'` or `op='minloc'`")

@@ -22,7 +22,7 @@ from mpired.formats import Array, InputOptions, Model, open_rank
 from mpired.formats.input_options import ORDERS
 from mpired.formats.memory import ArrayRank
 from mpired.log import step
-from mpired.ops.policy import holds, real_type
+from mpired.ops.rules import holds, real_type
 from mpired.options import INPUTS, PLACES, RANKING, WINDOW_VALUES, Options, PathLike, checked, part
 from mpired.ranks import Opened, check_formats, skipped_warning
 from mpired.ranks.order import path_of
@@ -229,13 +229,7 @@ def _with_create(request: WindowRequest, options: Options) -> WindowRequest:
 
 def _resolve(op: ops.OpLike, use: ops.Use, options: Options) -> ops.Op:
     """Return a predefined op; the one-sided calls take no other (MPI-4.1, 12.3.4)."""
-    if isinstance(op, str):
-        if ":" in op and ops.predefined(op) is None and not ops.with_parameter(op):
-            raise OpError(op, "user-defined ops are for reductions only (MPI-4.1, 12.3.4); use a predefined op")
-        chosen = ops.resolve(op, use=use)
-    elif (known := ops.predefined(op)) is not None:
-        chosen = known
-    else:
+    if (chosen := ops.resolve(op, use=use)) is None:
         raise OpError("`op`", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
     if use not in chosen.uses:
         raise ops.wrong_use(chosen, use)

@@ -18,7 +18,7 @@ from mpired.formats import Array
 from mpired.formats.convert import as_in
 from mpired.ops import overflow
 from mpired.ops.op import run
-from mpired.ops.overflow import Overflow, Steps, noting, steps
+from mpired.ops.overflow import Overflow, Steps
 from mpired.ops.state import Elements, absent, valid_of
 from mpired.ops.table import REPLACE
 from mpired.windows.origin import Origin, at_each_byte, gathered
@@ -138,8 +138,8 @@ class BatchElements:
             values, there = origin.read(turn.origin)
             if origin.array.unset is not None:
                 origin.nunset += int(np.count_nonzero(values == origin.array.unset))
-            making = steps(self._op, self._datatype)  # which knows the bounds of the elements of one round
-            with noting(making.note):
+            making = Steps(self._op, self._datatype)  # which knows the bounds of the elements of one round
+            with np.errstate(all="ignore"):  # NaN and infinity have defined results
                 if isinstance(turn.where, slice):
                     overflowed = self._one_by_one(turn, values, there, making, fetched)
                 else:

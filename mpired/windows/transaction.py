@@ -32,7 +32,7 @@ from mpired.files.places import lock_all, warn_of_hard_links
 from mpired.formats import Model, format_named
 from mpired.formats.rank import lacking, reordered
 from mpired.log import step
-from mpired.ops.policy import holds
+from mpired.ops.rules import holds
 from mpired.ranks import check_formats
 from mpired.sources.directory import check_one_file
 from mpired.sources.local import LocalSource, stamp_of

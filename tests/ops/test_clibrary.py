@@ -16,7 +16,7 @@ from command import installed, run, succeeded
 from needs import needs
 
 import mpired
-from mpired.ops.clibrary import LibraryKernel
+from mpired.ops.clibrary import CFunction
 
 SCRIPTS = Path(sys.executable).parent
 MPI_H = Path(sysconfig.get_path("data")) / "include" / "mpi_abi.h"
@@ -148,7 +148,7 @@ def folder(tmp_path_factory) -> Path:
 
 def test_the_mpi_that_a_library_is_linked_with(folder):
     for name, linked in ("abi", ""), ("unlinked", ""), ("own", "libmpi.so.12"), ("open", "libmpi.so.40"):
-        reason = LibraryKernel(str(folder / f"{name}.so"), "adds").explained("reason")
+        reason = CFunction.explained(str(folder / f"{name}.so"), "reason")
         assert reason.removeprefix("reason").startswith(f"; it is linked with {linked}:" if linked else ""), name
         assert (reason == "reason") == (not linked), name
     words = ("reduce", "-q", "--op", "./abi.so:compares", "r0.npy", "r1.npy", "--to", "text")

@@ -14,7 +14,7 @@ import pytest
 import mpired
 from mpired import ops
 from mpired.errors import OpError, UnknownDatatypeError, UnknownOpError, UsageError, UserOpError
-from mpired.ops.contract import Properties, as_op, same_bits
+from mpired.ops.user import Properties, as_op, same_bits
 
 
 def saved(folder, arrays):

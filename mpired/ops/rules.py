@@ -1,26 +1,197 @@
-"""The gate that every request passes: which op is for which calls, datatypes and options of values.
+"""The ops of a call: which ops it names, by which rules they combine, and for which calls and datatypes they are.
 
 MPI-4.1, 6.9.2, 12.3.4. The options become the rules of an op, or are refused with a reason.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from mpired import mpi4py_objects
 from mpired.datatypes import Datatype, Group, from_dtype
-from mpired.errors import OpError, UsageError, number
+from mpired.datatypes.times import dtype_name
+from mpired.errors import OpError, UnknownOpError, UsageError, UserOpError, number
+from mpired.ops import table
+from mpired.ops.identity import UserIdentity
 from mpired.ops.op import Op, Use, ruled
 from mpired.ops.table import COMPARE_AND_SWAP, ORDERED, STATISTICS, names_of, ops_for
 from mpired.values import listed
 
+if TYPE_CHECKING:  # few ops are user-defined
+    from mpired.ops import user
 
-def options_of(op: Op) -> list[str]:
-    """Return the keywords of the options that have a meaning for an op, besides those that all have."""
-    return [name for name in PURPOSES if name in op.takes]
+_FILE = r".*(\.py|\.so(\.\d+)*)|.*/.*"
+_IN_LIBRARY = r"(?P<path>.*\.so(?:\.\d+)*):(?P<symbol>[^:]+)(?P<variant>:[^:]*)?"
+
+
+OpLike: TypeAlias = str | Op | Callable[..., Any]
+"""An op in Python: its name or place, a predefined op, or a function."""
+Ops: TypeAlias = OpLike | Sequence[OpLike]
+"""An op, or several: a list, or their names with commas between them."""
+
+
+_SYNONYMS = {f"{each.__module__}:{each.__name__}": op for op in table.OPS for each in op.synonyms}
+_SYNONYMS |= {op.name.lower(): op for op in (*table.OPS, *table.STATISTICS) if op.name != "QUANTILE"}
+
+
+def of_function(function: Callable[..., Any], *, commute: bool | None = None) -> Op:
+    """Return the op of a function of this process, for the Python API."""
+    from mpired.ops import user  # noqa: PLC0415 - few ops are user-defined
+
+    found = user.as_op(function, user.function_name(function))
+    op = table.user_op(found.place, user.UserKernel(found.place, lambda _: found, isolated=False))
+    return with_properties(op, found.properties, commute=commute)
+
+
+def with_properties(op: Op, properties: user.Properties, *, commute: bool | None = None) -> Op:
+    """Return a user-defined op with its properties; `commute` goes before its own."""
+    known = properties._asdict() | {
+        "name": properties.name or op.name,
+        "commute": bool(properties.commute if commute is None else commute),
+        "identity": None if properties.identity is None else UserIdentity(properties.identity),
+    }
+    return op._replace(**known)
+
+
+def resolve(op: OpLike, timeout: float | None = None, use: Use = Use.REDUCE) -> Op | None:
+    """Return the op that a caller means; nothing of the user's is loaded yet. None for functions that are not known."""
+    # Functions such as `sum` are of one array, so as ops they can mean nothing else than the predefined ones.
+    if isinstance(op, str):
+        return _SYNONYMS.get(op) or _of_text(op, timeout, use)
+    if isinstance(op, Op):
+        return op
+    if name := mpi4py_objects.op_name(op):
+        return table.get(name)
+    return next((row for row in (*table.OPS, *table.STATISTICS) if any(op is each for each in row.synonyms)), None)
+
+
+def _of_text(text: str, timeout: float | None, use: Use) -> Op:
+    """Return the op that a text names."""
+    if ":" in text and not table.named(text):
+        if use is not Use.REDUCE:
+            raise OpError(text, "user-defined ops are for reductions only (MPI-4.1, 12.3.4); use a predefined op")
+        return _at_place(text, timeout)
+    try:
+        return table.get(text, use)
+    except UnknownOpError:
+        from mpired.ops import user  # noqa: PLC0415 - as above
+
+        points = user.entry_points().get(text, [])
+        if len(points) > 1:
+            raise UserOpError(text, user.ambiguity(points)) from None
+        if points:
+            return table.user_op(text, user.UserKernel(text, user.load, timeout=timeout))
+        if re.fullmatch(_FILE, text, re.DOTALL):
+            raise UnknownOpError(text, f"is the name of a file, not of an op; write {text}:FUNCTION") from None
+        if numpys := re.fullmatch(r"(?:np|numpy)\.(\w+(?:\.\w+)*)", text):
+            raise UnknownOpError(text, f"is not an op; write numpy:{numpys[1]}") from None
+        raise
+
+
+def _at_place(text: str, timeout: float | None) -> Op:
+    """Return the op at a place: in a library, a Python file or a module."""
+    from mpired.ops import user  # noqa: PLC0415 - few ops are user-defined
+
+    if library := re.fullmatch(_IN_LIBRARY, text, re.DOTALL):
+        path, symbol, variant = library.groups(default="")
+        if variant not in {"", ":count"}:
+            raise UserOpError(text, f"has {variant!r} behind the symbol, where only :count can be")
+        if "/" not in path:
+            raise UserOpError(text, f"a library needs a path; write ./{text}")
+        check_file(path, text)
+        from mpired.ops import clibrary  # noqa: PLC0415 - only for a library
+
+        load = clibrary.LargeCFunction if variant else clibrary.CFunction
+        return table.user_op(text, user.UserKernel(f"{path}:{symbol}", load, path, timeout))
+    home, _, name = text.rpartition(":")
+    if not home or not name:
+        raise UserOpError(text, "names no function; write FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION")
+    if home.endswith(".c"):
+        built = f"./{os.path.splitext(home)[0].removeprefix('./')}.so"
+        way_out = f"compile it with `gcc -O2 -shared -fPIC -o {built} {home}`, and use {built}:{name}"
+        raise UserOpError(text, f"is C source; {way_out}")
+    path = home if home.endswith(".py") or "/" in home else ""  # "" for a module
+    if path:
+        check_file(path, text)
+    elif os.path.isfile(f"{home}.py") and importlib.util.find_spec(home) is None:
+        raise UserOpError(text, f"there is no module {home}; for the file write {home}.py:{name}")
+    return table.user_op(text, user.UserKernel(text, user.load, path, timeout))
+
+
+def check_file(path: str, text: str) -> None:
+    """Raise `UserOpError` about `text` unless there is a regular file at `path`."""
+    if not os.path.exists(path):
+        raise UserOpError(text, "the file does not exist; check its path")
+    if not os.path.isfile(path):
+        raise UserOpError(text, f"{path} is not a regular file")
+
+
+def is_list(op: Ops) -> bool:
+    """Return whether a caller gives several ops, or a list of one."""
+    if not isinstance(op, str):
+        return isinstance(op, Sequence) and not isinstance(op, Op)
+    home, _, function = op.rpartition(":")
+    return "," in op and ("," in function or not os.path.isfile(home))  # the name of a file may have a comma
+
+
+def each_of(op: Ops) -> list[OpLike]:
+    """Return the ops that a caller gives."""
+    named: Any = [op] if not is_list(op) else map(str.strip, op.split(",")) if isinstance(op, str) else op
+    if not (named := [*named]):
+        raise UsageError("`op`", "has no op; name one at least")
+    return [*named]
+
+
+def labels(ops: Sequence[Op]) -> list[str]:
+    """Return what the result of each op is called, in names of arrays and files: a function by its own name."""
+    found = [_label(op) for op in ops]
+    twice = next((label for label, count in Counter(found).items() if count > 1), None)
+    if twice is not None:
+        reason = f"has two ops whose results would be named {twice!r}; leave one out, or combine in two calls"
+        raise UsageError("`op`", reason)
+    return found
+
+
+def _label(op: Op) -> str:
+    if op.user:
+        name = op.name.removesuffix(":count").rpartition(":")[2]
+        return re.sub(r"\W+", "_", name).strip("_")
+    return op.name.lower() + ("" if op.rules.quantile is None else f"_{op.rules.quantile}")
+
+
+def summary(ops: Sequence[Op]) -> tuple[str, ...]:
+    """Return the chosen rules of ops in words, except that for NaN; rules of some ops with the names of these."""
+    holders: dict[str, list[str]] = {}
+    for op in ops:
+        rules = op.rules
+        words = {
+            f"at {rules.quantile}": rules.quantile is not None,
+            {"wrap": "overflow expected", "error": "overflow refused"}.get(rules.overflow, ""): rules.overflow
+            != "warn",
+            f"{rules.missing} is missing": rules.missing is not None,
+            f"computed in {_name(rules.accumulate_in)}": rules.accumulate_in is not None,
+            f"converted to {_name(rules.result_type)}": rules.result_type is not None,
+            "nulls left out": rules.nulls == "ignore",
+            "nulls propagate": rules.nulls == "propagate",
+            "rounded once": rules.exact,
+            f"ddof {rules.ddof}": rules.ddof > 0,
+            "weighted": bool(rules.weights),
+        }
+        for word in (word for word, is_chosen in words.items() if is_chosen):
+            holders.setdefault(word, []).append(_label(op))
+    return tuple(rule if len(names) == len(ops) else f"{rule} ({', '.join(names)})" for rule, names in holders.items())
+
+
+def _name(datatype: Datatype | None) -> str | None:
+    return None if datatype is None else dtype_name(datatype) or str(datatype)
 
 
 PURPOSES = {
@@ -107,8 +278,10 @@ def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> str:
     for name in ("int64_t", "uint64_t", "double", "longdouble") if "accumulate_in" in op.takes else ():
         within = real_type(name)
         wide = [widest(op, datatypes, within) for datatypes in buffers]
+        known = [each for each in wide if each is not None]
+        results = [op.gives(each) for each in known] if op.gives else known
         is_real = within.form.kind == "f"
-        if all(each is not None and (is_real or op.gives(each).form.kind != "f") for each in wide):
+        if len(known) == len(wide) and (is_real or all(each.form.kind != "f" for each in results)):
             return f"`accumulate_in={name!r}`"
     return ""
 
@@ -172,7 +345,7 @@ def _check_wide(op: Op, datatype: Datatype) -> None:
             continue
         if datatype.group in Group.PAIR | Group.COMPLEX:
             raise UsageError(f"`{option}`", f"is for real numbers, and elements are {datatype.label}; leave it out")
-        if (rounded or op.gives(datatype).form.kind == "f") and wide.form.kind != "f":
+        if (rounded or (op.gives and op.gives(datatype).form.kind == "f")) and wide.form.kind != "f":
             reason = f"{wide.label} would round {op} of {datatype.label} to integers; use double"
             raise UsageError(f"`{option}`", reason)
 
