@@ -94,7 +94,6 @@ def carry_out(plan: Callable[[Context], _C], words: Sequence[RankWord], context:
             new = [*planned.folders, *(path for path in planned.paths if os.path.dirname(path) not in planned.folders)]
             check_results(new, context, overwrite=planned.overwrite, renamed=planned.renamed)
             return planned
-        check_are_data(planned.paths)
         with contextlib.ExitStack() as stack:
             held: Held = NOTHING_HELD
             if existing:
@@ -120,7 +119,6 @@ def check_results(
     results: Sequence[str], context: Context, *, overwrite: bool, renamed: Iterable[str] | None = None
 ) -> None:
     """Check for a dry run where results go, and warn of hard links of the files that are `renamed`; None for all."""
-    check_are_data(results)
     check_new(results, context, overwrite=overwrite)
     if overwrite:
         warn_of_hard_links(results if renamed is None else renamed)

@@ -11,7 +11,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from mpired import codecs
 from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes import Datatype, parse, unit_of
 from mpired.datatypes.typemap import transfer
@@ -21,7 +20,7 @@ from mpired.files.lock import Held
 from mpired.files.names import check_are_data
 from mpired.files.output import Output, open_output
 from mpired.files.places import is_stream
-from mpired.files.scratch import Scratch
+from mpired.files.scratch import Compression, Scratch
 from mpired.files.urls import check_are_files
 from mpired.formats import RAW, Array, FlatLayout, InputOptions, Layout, Model, output_format, recognise, spread
 from mpired.formats.array import blocks, within_budget
@@ -179,7 +178,8 @@ def plan_pack(file: PathLike, output: str, options: Options, context: Context, *
     check_records(source, inputs.offset)
     records = Records.of(source, datatype, inputs.offset, inputs.count)
     chosen = output_format(output, options["to"], RAW.name, terminal=terminal)
-    context.check_memory(BASE_NBYTES + chosen.encoding + codecs.packing_nbytes(output, None))
+    packing = Compression.of(output, None)
+    context.check_memory(BASE_NBYTES + chosen.encoding + (packing.nbytes if packing else 0))
     if inputs.is_external and not chosen.needs_type:
         raise UsageError("`datarep`", f"external32 is a form of raw results, not of {chosen.name}; add `to='raw'`")
     packed = PackedUnit.of(inputs, datatype, as_bytes=chosen.needs_type and not inputs.is_external)

@@ -165,15 +165,6 @@ def by_suffix(path: str) -> Codec | None:
     return _BY_SUFFIX.get(os.path.splitext(path)[1].lower())
 
 
-def packing_nbytes(path: str, level: int | None) -> int:
-    """Return the memory that compressing a result takes, 0 if the ending of its name does not mean a codec."""
-    codec = by_suffix(path)
-    if codec is None:
-        return 0
-    chosen = codec.checked_level(level)
-    return codec.library + (max(megabytes for least, megabytes in codec.packing.items() if least <= chosen) << 20)
-
-
 def stripped(path: str) -> str:
     """Return a name without the ending that means a codec."""
     return os.path.splitext(path)[0] if path.lower().endswith(SUFFIXES) else path

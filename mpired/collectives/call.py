@@ -155,7 +155,13 @@ def plan_call(  # noqa: PLR0913 - all that a call is
             others = [(options["types"], "the named datatypes"), *((file, "the op") for file in request.op_files)]
             check_no_input(existing, others)
         for path in paths if options["link"] or options["level"] is not None else ():
-            if Compression.of(path, options["level"]) and options["link"]:
+            if Compression.of(path, options["level"]) is None:
+                if options["level"] is not None:
+                    reason = (
+                        f"is for compressed results ({', '.join(codecs.SUFFIXES)}), and {path} is none; leave it out"
+                    )
+                    raise UsageError("`level`", reason)
+            elif options["link"]:
                 raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
     overwrite = in_place or options["overwrite"]
     nlocked = sum(map(os.path.isfile, paths)) if overwrite else 0
@@ -214,8 +220,10 @@ def _outputs(
 def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> Plan:
     """Plan the fold of a group, for its results."""
     options = request.options
-    rows = ((format_named(result.format), result.path) for result in results)
-    encoding = max((row.encoding + codecs.packing_nbytes(path, options["level"]) for row, path in rows), default=0)
+    encoding = 0
+    for result in results:
+        packing = Compression.of(result.path, options["level"])
+        encoding = max(encoding, format_named(result.format).encoding + (packing.nbytes if packing else 0))
     if any(is_url(result.path) for result in results):
         from mpired.files.stores import sending_nbytes  # noqa: PLC0415 - most results are files
 

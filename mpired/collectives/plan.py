@@ -5,11 +5,9 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from mpired import machine
 from mpired.collectives.table import taken_by
 from mpired.context import BASE_NBYTES, NO_LIMITS, RESERVED, STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
 from mpired.engines import LOCAL, Engine, Limits
@@ -18,7 +16,7 @@ from mpired.errors import UsageError
 from mpired.files import calls, mounts
 from mpired.files.lock import descriptors_of
 from mpired.formats import Array, RankFile, format_named
-from mpired.formats.array import UNKNOWN_COUNT, stored_array, with_stored, within_memory
+from mpired.formats.array import UNKNOWN_COUNT, stored_array, within_memory
 from mpired.ops import Op
 from mpired.ops.state import state_of
 from mpired.sources.local import LocalSource
@@ -221,8 +219,6 @@ class _Planner:
         """Choose the number of workers, and how many ranks and results each keeps open, beside `reserved` files."""
         context, engine = self.context, self.engine
         limits = Limits(1, resource.RLIM_INFINITY) if self.is_alone else engine.runner.limits()
-        if self.nforward > 1 and context.jobs != 1 and not self.is_small:  # streams that several threads decompress
-            self.change(partial(_decompressed_ahead, context.jobs or machine.usable_cores()))
         jobs = min(context.jobs or limits.workers, sys.maxsize if engine.same_host else limits.workers)
         self.jobs = 1 if self.is_alone else jobs
         self.machines = limits.machines
@@ -378,18 +374,6 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
         open_files=reserved + nopen + work.pipes * max(0, jobs - _FEW_WORKERS),
         machines=min(work.machines, jobs), ahead=work.ahead, lines=lines,
     )  # fmt: skip
-
-
-def _decompressed_ahead(threads: int, _number: int, rank: Array) -> Array:
-    """Return a rank with threads that decompress it, if it is compressed."""
-    from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - few ranks are compressed
-
-    source = stored_array(rank).source
-    if not isinstance(source, CompressedSource):
-        return rank
-    source = source.named(source.name)
-    source.threads = threads
-    return with_stored(rank, source=source)
 
 
 def cut_segments(

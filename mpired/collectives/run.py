@@ -116,7 +116,9 @@ def _flow(result: Result, layout: FlatLayout, output: StreamOutput, plan: Plan) 
 def _begun(result: Result, layout: FlatLayout, draft: Output, plan: Plan) -> ResultFile:
     """Write what a flat file has besides the elements, or another file around them; return where these go."""
     end = layout.end(result.share.count_of(plan.buffers[0][0].count))
-    with draft.created(None if layout.around or plan.has_unknown_length else end) as fd:
+    with draft.created() as fd:
+        if not (layout.around or plan.has_unknown_length):
+            calls.allocate(fd, end)
         if buffer := layout.around or layout.before:
             with closing(buffer.source.open()) as file, calls.errors_name(draft.name):
                 copying.copy_sparse(local_fd(file), fd, 0, buffer.offset, 0)

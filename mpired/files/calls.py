@@ -11,6 +11,7 @@ import errno
 import fcntl
 import functools
 import mmap
+import operator
 import os
 import resource
 import stat
@@ -29,6 +30,8 @@ _TO_DISK, _INTO_PLACE = "bringing results to the disk", "putting results in plac
 _LIBC, _SYNC_FILE_RANGE_WRITE = ctypes.CDLL(None), 2
 # A request of ioctl(2) that Python does not name.
 _FS_IOC_GETVERSION = 0x80087601
+names_of: Callable[[os.stat_result], int] = operator.attrgetter("st_nlink")
+"""The number of names (hard links) of a file, by its status."""
 # Of the whole file (fcntl_locking(2)).
 _READ_LOCK, _WRITE_LOCK, _NO_LOCK = (
     struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0) for kind in (fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK)
@@ -261,11 +264,6 @@ def open_regular(path: bytes | str, flags: int, dirfd: int | None = None) -> int
         os.close(fd)
         raise OSError(errno.EINVAL, "is not a regular file")
     return fd
-
-
-def has_several_names(status: os.stat_result) -> bool:
-    """Return whether a file has hard links."""
-    return status.st_nlink > 1
 
 
 def status_at(name: bytes | str, dirfd: int | None = None) -> os.stat_result | None:

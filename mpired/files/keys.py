@@ -122,7 +122,7 @@ class Keys:
         with contextlib.ExitStack() as stack:
             if self._counted is not None:
                 fd, name = stack.enter_context(self._opened(self._counted, writable=True))
-                has_several_names = self._target is not None and calls.has_several_names(os.fstat(self._target))
+                has_several_names = self._target is not None and calls.names_of(os.fstat(self._target)) > 1
                 if name == self._own_name or has_several_names:
                     return self._extended(fd, self._counted._replace(name=name), records, durable=durable)
                 old = _verified(fd, self._counted, self._name)

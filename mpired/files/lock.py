@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import errno
 import functools
+import operator
 import os
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from mpired import interrupts
 from mpired.context import LOCK_TIMEOUT
@@ -45,9 +46,8 @@ Inode = tuple[int, int]
 """The identity of a file, by whatever name: its device and its number there."""
 
 
-def inode(status: os.stat_result) -> Inode:
-    """Return the inode of a file."""
-    return status.st_dev, status.st_ino
+inode: Callable[[os.stat_result], Inode] = operator.attrgetter("st_dev", "st_ino")
+"""The inode of a file by its status."""
 
 
 # The descriptors of all that is locked.

@@ -82,7 +82,7 @@ def has_log(path: str, status: os.stat_result | None = None) -> bool:
     # name changes the time of its status alone.
     if calls.status_at(own_path(path)) is not None:
         return True
-    may_be = status is not None and (calls.has_several_names(status) or status.st_ctime_ns != status.st_mtime_ns)
+    may_be = status is not None and (calls.names_of(status) > 1 or status.st_ctime_ns != status.st_mtime_ns)
     return may_be and bool(calls.attribute(path, MARK))
 
 

@@ -167,13 +167,13 @@ def warn_of_hard_links(paths: Iterable[str]) -> None:
 
 def descriptor_of(path: str) -> int | None:
     """Return the number of the descriptor that a path means, None if it is an ordinary path."""
-    numbered = re.fullmatch(_NUMBERED_DESCRIPTOR, path) if path.startswith(("/dev/", "/proc/")) else None
+    numbered = re.fullmatch(_NUMBERED_DESCRIPTOR, path)
     return int(numbered[1]) if numbered else _NAMED_DESCRIPTORS.get(path)
 
 
 def is_stream(path: str) -> bool:
     """Return whether `path` is a stream: `-`, a descriptor, a FIFO, a device, a socket."""
-    if descriptor_of(path) is not None:
+    if (path == "-" or path.startswith(("/dev/", "/proc/"))) and descriptor_of(path) is not None:
         return True
     try:
         mode = os.stat(path).st_mode

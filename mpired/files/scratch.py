@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from mpired import codecs
 from mpired.codecs import Codec
-from mpired.errors import UsageError
 from mpired.files import calls, mounts
 from mpired.log import step
 
@@ -26,12 +25,13 @@ class Compression(NamedTuple):
     def of(cls, path: str, level: int | None) -> Compression | None:
         """Return the compression of a result by its name, None if it is not compressed."""
         codec = codecs.by_suffix(path)
-        if codec is not None:
-            return cls(codec, codec.checked_level(level))
-        if level is not None:
-            suffixes = ", ".join(row.suffix for row in codecs.CODECS.values())
-            raise UsageError("`level`", f"is for compressed results ({suffixes}), and {path} is none; leave it out")
-        return None
+        return None if codec is None else cls(codec, codec.checked_level(level))
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes."""
+        megabytes = max(needed for least, needed in self.codec.packing.items() if least <= self.level)
+        return self.codec.library + (megabytes << 20)
 
     def blocks(self, fd: int) -> Iterator[bytes | memoryview]:
         """Yield the bytes of a file, compressed."""
@@ -78,17 +78,15 @@ class Scratch(calls.Closing):
 
     def allocate(self, nbytes: int) -> None:
         """Reserve `nbytes`, or raise `OSError` (ENOSPC, EDQUOT, EFBIG) with the name of the file."""
-        with calls.errors_name(self.name):
-            calls.allocate(self.fd, nbytes)
+        with self.created() as fd:
+            calls.allocate(fd, nbytes)
 
     @contextlib.contextmanager
-    def created(self, nbytes: int | None = None) -> Generator[int, None, None]:
-        """Open the file for the block, with `nbytes` reserved."""
+    def created(self) -> Generator[int, None, None]:
+        """Open the file for the block, unless it is open."""
         with calls.errors_name(self.name):
             fd = self.fd if self.fd >= 0 else self.shared.open()
             try:
-                if nbytes is not None:
-                    calls.allocate(fd, nbytes)
                 yield fd
             finally:
                 if fd != self.fd:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from mpired import codecs, interrupts
+from mpired import interrupts
 from mpired.context import NO_LIMITS, RESERVED, Context
 from mpired.errors import ChangedError, LockError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, copying, keys
@@ -244,7 +244,7 @@ class Transaction(contextlib.ExitStack):
         folders: Sequence[str] = (),  # new directories for some of them, which are removed if nothing is committed
     ) -> None:
         super().__init__()
-        packings = [Compression.of(path, level if codecs.by_suffix(path) else None) for path in paths]
+        packings = [Compression.of(path, level) for path in paths]
         reason = "is a stream, and results that appear together are files"
         raise_all([UsageError(path, reason) for path in filter(is_stream, paths)], len(paths), "outputs")
         self.drafts: list[Draft] = []

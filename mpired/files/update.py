@@ -73,7 +73,7 @@ class Patch(log.LogWriter):
     def commit(self, on_commit: Callable[[], None]) -> None:
         """Commit the log, write its bytes into the file, and remove it."""
         target = self._target
-        has_names = calls.has_several_names(os.fstat(target.fd))
+        has_names = calls.names_of(os.fstat(target.fd)) > 1
         with interrupts.defer_signals():
             with calls.errors_name(target.name):
                 take_pointer(target, partial(self.link, target))
@@ -124,7 +124,7 @@ def open_update(target: Target, changed_nbytes: int, commit: str, *, durable: bo
         commit = "rename"
     # A new file has one name, and perhaps another owner and group.
     is_own = user == 0 or (status.st_uid == user and status.st_gid in {os.getegid(), *os.getgroups()})
-    if commit == "journal" or (commit == "auto" and (calls.has_several_names(status) or not is_own)):
+    if commit == "journal" or (commit == "auto" and (calls.names_of(status) > 1 or not is_own)):
         return Patch(target, durable=durable)
     is_cheap = commit == "rename" or status.st_size <= max(_SMALL_NBYTES, _LARGE_PART * changed_nbytes)
     try:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import NamedTuple, Self
 
 from mpired.errors import UsageError
-from mpired.files.names import digest
 
 _DEVICE = -2
 _USER = re.compile(r"[^/?#]*@")
@@ -119,10 +118,10 @@ def _shown(url: str) -> str:
 
 
 def identity(url: str) -> tuple[int, int]:
-    """Return a digest of a URL in the place of device and inode, so that two equal URLs show."""
+    """Return a number for a URL in the place of device and inode, so that two equal URLs show."""
     # With the query, which may choose a version, or be all that names the object.
     whole = f"{url}?{query_of(url)}".encode(errors="surrogateescape")
-    return _DEVICE, int.from_bytes(digest(whole, 8).digest())
+    return _DEVICE, int.from_bytes(whole)
 
 
 def check_are_files(paths: Iterable[object]) -> None:

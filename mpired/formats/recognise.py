@@ -154,35 +154,28 @@ def open_rank(word: str | AtHand, inputs: InputOptions, *, any_kind: bool = Fals
         source = open_source(word, inputs.context, None if inputs.count is None else inputs.stream_limit)
     else:
         source, inputs = word.opened(inputs)
-    try:
-        source, form = _recognised(source, inputs, word)
-    except NotReadError as error:
-        if not any_kind:
-            raise
-        return RankFile(source.kept(), (), format=error.kind, obstacle=error.reason)
-    if source.is_forward and not (inputs.forward and form.forward):
-        source = source.kept()
-    if any_kind and form.needs_type and inputs.datatype is None:
-        reason = "does not store the type of its elements; give it with `type`"
-        return RankFile(source, (), format=form.name, obstacle=reason)
-    file = form.inspect(source, inputs)
-    return word.with_masks(file, nullable=inputs.nullable) if isinstance(word, ArrayRank) else file
-
-
-def _recognised(source: Source, inputs: InputOptions, word: object) -> tuple[Source, Format]:
-    """Return the bytes that are a rank's, decompressed if they are compressed, and their format."""
     if isinstance(word, ArrayRank):  # it has its own type, whatever the format of the files beside it
-        return source, ARRAY
+        return word.with_masks(ARRAY.inspect(source, inputs), nullable=inputs.nullable)
     start, form = peek(source), _BY_SUFFIX.get(f".{source.name.rpartition('.')[2]}")
     if form is None or not form.magic or inputs.format is not None or not start.startswith(form.magic):
         packed, source = source, _decompressed(source, inputs, start)
-        form = recognise(source, inputs, start if source is packed else None)
+        try:
+            form = recognise(source, inputs, start if source is packed else None)
+        except NotReadError as error:
+            if not any_kind:
+                raise
+            return RankFile(packed.kept(), (), format=error.kind, obstacle=error.reason)
     if isinstance(word, RankInFile):
         if not form.needs_type or source.is_forward:
             what = "compressed" if source.is_forward else form.name
             raise BufferFileError(word.name, f"is {what}, and only raw files hold several ranks; name the file alone")
         source = source.named(word.name)
-    return source, form
+    if source.is_forward and not (inputs.forward and form.forward):
+        source = source.kept()
+    if any_kind and form.needs_type and inputs.datatype is None:
+        reason = "does not store the type of its elements; give it with `type`"
+        return RankFile(source, (), format=form.name, obstacle=reason)
+    return form.inspect(source, inputs)
 
 
 def _decompressed(source: Source, inputs: InputOptions, start: bytes) -> Source:
@@ -201,8 +194,7 @@ def _decompressed(source: Source, inputs: InputOptions, start: bytes) -> Source:
         raise BufferFileError(source.name, f"{reason}; rename it, for example to {source.name}{codec.suffix}")
     from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - few ranks are compressed
 
-    takes, most = codec.unpacking_of(start), inputs.context.max_open_files
-    return CompressedSource(source, codec.name, takes, inputs.stream_limit, most)
+    return CompressedSource(source, codec.name, codec.unpacking_of(start), inputs.context, inputs.stream_limit)
 
 
 def unpacked(source: Source, inputs: InputOptions) -> Source:

@@ -8,8 +8,9 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from mpired import machine
 from mpired.codecs import CODECS, Codec, Fill
-from mpired.context import RESERVED
+from mpired.context import NO_LIMITS, RESERVED, Context
 from mpired.errors import BufferFileError, MpiredError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _MOST_COPIES = 256
 _copies: WeakSet[Scratch] = WeakSet()
 _LEAST_AHEAD = 32 << 10  # fewer bytes are a header
+_LEAST_PACKED = 256 << 10  # a shorter file, or a stream, is decompressed without threads
 
 
 class CompressedSource(Source):
@@ -35,19 +37,21 @@ class CompressedSource(Source):
     _copy: LocalSource | None = None  # read in any order; None if each opening makes one
 
     def __init__(
-        self, packed: Source, codec: str, takes: int, limit: int | None = None, max_open_files: int | None = None
+        self, packed: Source, codec: str, takes: int, context: Context = NO_LIMITS, limit: int | None = None
     ) -> None:
         self.name, self.packed = packed.name, packed
         self.inode, self.is_private = packed.inode, packed.is_private
         self.codec = codec  # the name of the codec
         self.takes = takes  # bytes of memory that decompressing takes
         self._limit = limit  # the most bytes that are wanted of a stream; None for all
-        self._max_open_files = max_open_files  # None without a limit
-        self.threads = 0  # of the process that opens it, which decompress such files ahead
+        self._max_open_files = context.max_open_files  # None without a limit
+        is_alone = context.jobs == 1 or packed.nbytes < _LEAST_PACKED
+        # of the process that opens it, which decompress such files ahead
+        self._threads = 0 if is_alone else context.jobs or machine.usable_cores()
         self._only: Forward | None = None
         if isinstance(packed, StreamSource):
             packed.forward.limit = None  # the limit counts decompressed bytes
-            self._only = self._opened()  # the bytes read of a stream are gone, and so is the state of its decompressor
+            self._only = self._opened(0)  # the bytes read of a stream are gone, and so is the state of its decompressor
 
     def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
         return self.kept().__reduce_ex__(protocol) if self._only else super().__reduce_ex__(protocol)
@@ -55,18 +59,18 @@ class CompressedSource(Source):
     def open(self) -> OpenSource:
         """Open it for reading."""
         if self.is_forward:
-            return self._only or self._opened()
-        return (self._copy or copied(self.name, self._opened())).open()
+            return self._only or self._opened(self._threads)
+        return (self._copy or copied(self.name, self._opened(0))).open()
 
-    def _opened(self) -> Forward:
+    def _opened(self, threads: int) -> Forward:
         fill = _unpacking(self.packed, CODECS[self.codec])
-        return Forward(self.name, _ahead(fill, self.threads) if self.threads else fill, self._limit)
+        return Forward(self.name, _ahead(fill, threads) if threads else fill, self._limit)
 
     def kept(self) -> Source:
         """Return the content in a scratch file, which stays or, if there are many, is there only while it is open."""
         if not self.is_forward:
             return self
-        copy = copied(self.name, self.open())
+        copy = copied(self.name, self._only or self._opened(0))  # without threads, so that workers can be forked
         self.check_unchanged()
         if self._only is not None:
             return copy

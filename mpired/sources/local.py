@@ -97,10 +97,10 @@ class LocalSource(Source):
             source = cls(name, path, stamp_of(status))
             if 0 < source.nbytes <= context.few_bytes:  # of many small ranks each is then opened once
                 content = bytearray(source.nbytes)
-                with contextlib.closing(LocalFile(source)) as file:
-                    if file.read_into(memoryview(content), 0) < source.nbytes:
-                        raise source.changed()
-                source.content = bytes(content)
+                with open(path, "rb", buffering=0) as file:
+                    nbytes = os.preadv(file.fileno(), [content], 0)
+                    source.check_unchanged(file.fileno())
+                source.content = bytes(content) if nbytes == source.nbytes else None
         return source
 
     def __reduce__(self) -> tuple[Any, ...]:

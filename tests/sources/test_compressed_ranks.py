@@ -15,6 +15,7 @@ from command import reduce, refused, run, unchanged
 from needs import needs
 
 from mpired.codecs import CODECS
+from mpired.context import Context
 from mpired.errors import BufferFileError
 from mpired.sources.compressed import CompressedSource
 from mpired.sources.local import LocalSource
@@ -103,9 +104,8 @@ def test_what_is_in_it_and_around_it(tmp_path):
 def test_ranges_of_any_size_that_go_forward(codec, tmp_path):
     data = CHANCE.bytes(100) + CHANCE.integers(0, 9, 1_500_000, np.uint8).tobytes()
     (tmp_path / "r").write_bytes(PACK[codec](data))
-    for threads in (0, 2):
-        source = CompressedSource(LocalSource("r", str(tmp_path / "r")), codec, 0)
-        source.threads = threads
+    for jobs in (1, 2):
+        source = CompressedSource(LocalSource("r", str(tmp_path / "r")), codec, 0, Context(jobs=jobs))
         file = source.open()
         at = 0
         while at < len(data):
