@@ -103,7 +103,8 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
             reason = f"has {receivers[0].noun}s of different lengths, which are not cut alike"
             raise CountError(receivers[0].source.name, f"{reason}; choose some with `columns`")
         for buffer in senders[0].buffers if any(share.last == BEFORE for share in shares) else ():
-            ops.neutral(request.ops[0], buffer.datatype)  # raises if there is none
+            # It raises an error if there is none.
+            ops.neutral(request.ops[0], buffer.datatype, "use `exscan_first='none'`, which writes no file for rank 0")
         senders = senders[: max([1, *(share.last + 1 for share in shares)])]
         kept = [each.kept for each in senders]
         times = cells.times(kept, [each.kept for each in receivers]) if kept[0] is not None else ()

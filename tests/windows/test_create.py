@@ -36,6 +36,9 @@ def test_a_new_target_is_filled_with_the_identity(tmp_path):
     mpired.Window(tmp_path / "new.bin", type="double_int").accumulate(pair, "minloc", create=3, target_disp=1)
     found = np.fromfile(tmp_path / "new.bin", pair.dtype)
     assert found.tolist() == [(np.inf, 2**31 - 1), (2.5, 4), (np.inf, 2**31 - 1)]
+    mpired.Window(tmp_path / "wide.npy").accumulate(np.ones(2, "g"), "min", create=9, target_disp=1)
+    padding = np.load(tmp_path / "wide.npy").view(np.uint8).reshape(9, -1)[:, 10:]
+    assert np.finfo("g").nmant != 63 or not padding.any()  # the x87 format has 10 bytes of value
 
 
 REFUSED = [
