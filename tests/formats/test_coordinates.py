@@ -103,6 +103,7 @@ def test_results_of_several_ranks(tmp_path):
             assert data["time"].values.tolist() == [mean], (line, rank)
             assert data["time_bnds"].values.tolist() == [bounds], (line, rank)
             assert data["tas"].attrs.get("cell_methods") == ("time: mean" if nranks(rank) > 1 else None), (line, rank)
+            assert data["tas"].dims == (("time", "lat") if number < 2 else (f"dim_{rank % 2 == 0:d}",)), (line, rank)
     succeeded(run("reduce", *words, "--root", "2", *MONTHS, "-o", "r.nc", cwd=tmp_path))
     data = read(tmp_path / "r.nc", decode_times=False)
     assert (data["time"].values.tolist(), data["time_bnds"].values.tolist()) == ([-14], [[-59, 31]])

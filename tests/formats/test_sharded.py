@@ -166,6 +166,7 @@ def test_checkpoints_without_an_index(ranks, tmp_path):
     """The result has the same shards, and the index that was lacking; a directory of one file is that file."""
     for rank in range(2):
         (tmp_path / f"c{rank}" / INDEX).unlink()
+    assert mpired.diff(tmp_path / "c0", tmp_path / "c1").noun == "tensor"
     succeeded(run(*MEAN, "c0", "c1", "-o", "new", cwd=tmp_path))
     check(load(tmp_path / "new"))
     for shard, names in SHARDS.items():
