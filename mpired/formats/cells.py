@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from mpired import cautions
-from mpired.datatypes import Datatype
+from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, VALID
 from mpired.errors import InputWarning
 from mpired.formats import conventions
@@ -133,9 +133,11 @@ def _doubts(time: str, result: ResultArray, *, is_changed: bool) -> list[str]:
 def _of_units(array: ArrayHeader, result: ResultArray, nranks: int) -> dict[str, str]:
     """Return the attributes that a result has in the place of those of its model, because its units are others."""
     power, old = 0 if result.field == VALID else result.op.power, array.attributes
+    is_same = power == 1 and (Group.LOGICAL in result.op.groups or old.get(conventions.DTYPE) != "bool")
+    new = {} if is_same or conventions.DTYPE not in old else {conventions.DTYPE: ""}
     if power == 1 or result.field not in {"", VALID}:
-        return {}
-    new = dict.fromkeys(conventions.LIMITS if array.missing is not None else (), "")
+        return new
+    new |= dict.fromkeys(conventions.LIMITS if array.missing is not None else (), "")
     if "units" not in old:
         return new
     if unit := conventions.powered(old["units"], nranks if power is None else power):

@@ -216,7 +216,8 @@ def _with_create(request: WindowRequest, options: Options) -> WindowRequest:
         raise UsageError("`create`", "makes a target like an origin, and there is none; give a count or a shape")
     if create is True:
         models = [origin.model(whole=request.whole) for origin in first]
-        model = models[0]._replace(buffers=tuple(array for each in models for array in each.buffers))
+        source = models[0].source if len({each.source for each in models}) == 1 else None
+        model = models[0]._replace(buffers=tuple(array for each in models for array in each.buffers), source=source)
         if (wide := request.within) is not None:  # the header of the origin names its own datatype
             model = model._replace(buffers=tuple(each.of_datatype(wide) for each in model.buffers), source=None)
     else:

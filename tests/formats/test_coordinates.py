@@ -215,6 +215,15 @@ def test_names_of_arrays_beside_a_result(tmp_path):
                     assert result.get("tas_count", xarray.DataArray(attrs={"units": "1"})).attrs["units"] == "1"
 
 
+def test_truth_values_of_xarray(tmp_path):
+    """Results of ops on truth values are some too, which xarray stores as integers; a sum or a mean is a number."""
+    for number in range(2):
+        xarray.Dataset({"flag": ("x", [True, number == 0])}).to_netcdf(tmp_path / f"{number}.nc")
+    succeeded(run("reduce", "-q", "--op", "land,sum,mean", "0.nc", "1.nc", "-o", "out.nc", cwd=tmp_path))
+    found = {name: each.values.tolist() for name, each in read(tmp_path / "out.nc").items()}
+    assert repr(found) == "{'flag_land': [True, False], 'flag_sum': [2, 1], 'flag_mean': [1.0, 0.5]}"
+
+
 def test_powers_of_units():
     for unit, squared in {
         "K": "K2", "m s-1": "m2 s-2", "1": "1", "": "", "m2": "m4", "degC": "degC2", "m/s": "(m/s)2", "%": "(%)2",

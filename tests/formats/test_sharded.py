@@ -208,6 +208,7 @@ def test_refusals(ranks, tmp_path):
         ("info two", 3, "has several checkpoints"),
         (f"{mean} c0 c1 -o c1", 2, f"c1/{next(iter(SHARDS))}: / input of this command"),
         (f"{mean} c0 c1 --in-place", 2, "is a checkpoint of several files"),
+        ("accumulate --op sum --columns w,v --create n.safetensors c0", 2, "are in several files; name a target that"),
         (f"{mean} one.safetensors -o new/{INDEX}", 2, "is the index of a checkpoint in several files"),
         (f"{mean} c0 c1 -o nowhere/new", 4, "nowhere"),
         (
