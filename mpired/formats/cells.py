@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpired import cautions
+from mpired import log
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, VALID
 from mpired.errors import InputWarning
@@ -88,7 +88,7 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArr
     moved = [_moved(each, own.attributes) for each in ranks]
     if len({tuple(each.shape for each in values) for values in moved}) > 1 or not moved[0]:
         what = f"{own.name!r} has lengths, units or calendars in the ranks of which no mean can be made"
-        cautions.tell(InputWarning(f"{what}; the result has the times of its model, and no method in `cell_methods`"))
+        log.tell(InputWarning(f"{what}; the result has the times of its model, and no method in `cell_methods`"))
         return Cells({}, attributes)
     all_times, *all_bounds = (np.stack(each) for each in zip(*moved, strict=True))
     values = {own.name: all_times.mean(axis=0)} if own.count == 1 or len(moved) == 1 else {}
@@ -106,7 +106,7 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArr
         elif each.field != VALID:
             doubts += _doubts(own.name, each, is_changed=bool(values))
     if doubts:
-        cautions.tell(InputWarning(doubts[0]))
+        log.tell(InputWarning(doubts[0]))
     form: np.dtype = np.dtype("f8") if own.dtype is None else own.dtype
     rounded = {name: (np.rint(each) if form.kind in "iu" else each).astype(form) for name, each in values.items()}
     return Cells(rounded, attributes)
