@@ -133,7 +133,8 @@ def _doubts(time: str, result: ResultArray, *, is_changed: bool) -> list[str]:
 def _of_units(array: ArrayHeader, result: ResultArray, nranks: int) -> dict[str, str]:
     """Return the attributes that a result has in the place of those of its model, because its units are others."""
     power, old = 0 if result.field == VALID else result.op.power, array.attributes
-    is_same = power == 1 and (Group.LOGICAL in result.op.groups or old.get(conventions.DTYPE) != "bool")
+    is_truth = Group.LOGICAL in result.op.groups and not result.op.user
+    is_same = power == 1 and (is_truth or old.get(conventions.DTYPE) != "bool")
     new = {} if is_same or conventions.DTYPE not in old else {conventions.DTYPE: ""}
     if power == 1 or result.field not in {"", VALID}:
         return new
