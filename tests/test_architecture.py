@@ -24,7 +24,7 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"
 # A room may import what stands before it.
 ORDER = (
     "errors", "interrupts", "installed", "mpi4py_objects", "values", "options", "log", "machine", "context",
-    "cautions", "datatypes", "ops", "codecs", "files", "sources", "engines", "formats", "ranks", "provenance",
+    "datatypes", "ops", "codecs", "files", "sources", "engines", "formats", "ranks", "provenance",
     "attempts", "collectives", "windows", "packing", "queries", "report", "api", "cli",
 )  # fmt: skip
 # They stand beside one another.
@@ -209,7 +209,7 @@ def test_names_of_formats_decide_nothing_outside_of_their_rows():
 def test_only_warnings_are_collected_beside_the_arguments():
     """All else of a call is in its `Context`, which is passed down."""
     found = {module for module in MODULES if "ContextVar(" in (ROOT / module).read_text(encoding="utf-8")}
-    assert found == {"cautions.py"}
+    assert found == {"log.py"}
 
 
 def test_no_file_of_tests_is_long():

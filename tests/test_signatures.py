@@ -5,7 +5,6 @@ import operator
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,12 +75,6 @@ def test_names_of_the_package():
     assert {"reduce", "Window", "errors", "datatypes", "OPS"} <= set(dir(mpired))
     program = "import mpired; print(mpired.errors.CountError.__name__)"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "CountError\n"
-
-
-def test_info_is_shown_on_a_line(monkeypatch):
-    monkeypatch.chdir(Path(mpired.__file__).parent.parent)
-    shown = repr(mpired.info("sample_data/counts_0.npy"))
-    assert shown == "<npy file 'sample_data/counts_0.npy': 12 x MPI_INT32_T (int32)>"
 
 
 def test_what_is_no_path_is_answered_with_what_to_give():

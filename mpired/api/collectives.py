@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from mpired import attempts, cautions
+from mpired import attempts, log
 from mpired.api.outcome import as_arrays
 from mpired.api.signatures import with_options
 from mpired.collectives.call import plan_call, plan_fold
@@ -89,7 +89,7 @@ def _call(
         if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
             path = output if output is None or isinstance(output, str) else path_at_hand(output, "output")
             plan = partial(plan_call, name, words, op, path, options)
-            with cautions.collect_warnings(also=cautions.warn) as warned:
+            with log.collect_warnings(also=log.warn) as warned:
                 done = attempts.carry_out(plan, named, context)
             return summarise(done, warned)
         for each in ("to", "overwrite", "link", "header", "level", "provenance"):
@@ -274,6 +274,6 @@ def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, *, context: Contex
         The result in figures.
     """
     pair: Any = [at_hand(invec, "invec"), path_at_hand(inoutvec, "inoutvec")]
-    cautions.tell(*cautions.same_files([inoutvec], [invec]))
+    log.tell(*log.same_files([inoutvec], [invec]))
     summary: Summary = _call("reduce-local", pair, op, None, context, options)
     return summary

@@ -21,13 +21,12 @@ import click
 from click.shell_completion import CompletionItem, shell_complete, split_arg_string
 
 from mpired import __version__
-from mpired.cautions import collect_warnings
 from mpired.cli import signals
 from mpired.cli.messages import KILLED, Failure, from_environment, say, tell, tell_failure, tell_warnings, warned
 from mpired.errors import LONGEST_REASON, MpiredError, UnconfirmedError, UsageError, shortened, without_secrets
 from mpired.files import calls
 from mpired.files.urls import signed
-from mpired.log import notices_to
+from mpired.log import collect_warnings, notices_to
 
 # The groups of the help, with their commands; those of a group are in one module. It is imported when one of them is
 # called, so that --help does not wait for NumPy.

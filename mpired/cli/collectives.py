@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mpired import attempts, cautions
+from mpired import attempts, log
 from mpired.cli import params
 from mpired.cli.messages import end_without, tell_plan, tell_summary, warned
 from mpired.collectives.call import plan_call
@@ -128,7 +128,7 @@ def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Any) -> None:
     One application of the op, INVEC the lower rank. The file appears with the result, whole and durable, or
     stays as it was; what a raw file has before and after its elements stays.
     """
-    cautions.tell(*cautions.same_files([inoutvec], [invec]))
+    log.tell(*log.same_files([inoutvec], [invec]))
     _combine("reduce-local", [invec, inoutvec], op, None, options)
 
 

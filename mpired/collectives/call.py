@@ -13,7 +13,6 @@ from mpired.collectives.results import NOT_TOGETHER, GroupPlan, check_different,
 from mpired.collectives.run import Result, fill
 from mpired.collectives.table import COLLECTIVES, Collective, taken_by
 from mpired.context import Context
-from mpired.datatypes import Group
 from mpired.errors import MpiredError, UsageError, with_others
 from mpired.files import calls
 from mpired.files.lock import Held
@@ -168,8 +167,9 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     plans = tuple(plan_fold(*each, request, nlocked=nlocked) for each in zip(groups, results, strict=True))
     layouts = [result.layout for result in every if isinstance(result.layout, ArrayLayout)]
     ranges = tuple(each for layout in layouts for each in layout.ranges)
-    op = next((op for op in request.ops if op.groups != Group.PAIR), request.ops[0])
-    elements = [taken_by(op, buffer) for buffer in request.groups[0][options["root"]].buffers]
+    # Values alone where an op takes these, and not in the wider datatype that other ops compute in.
+    taken = ([taken_by(op, each) for op in request.ops] for each in request.groups[0][options["root"]].buffers)
+    elements = [min(arrays, key=lambda each: each.datatype.itemsize) for arrays in taken]
     return Call(
         request, plans, results, tuple(beside), files, tuple(sorted(folders)), ranges, () if ranges else files,
         overwrite, elements,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
-from mpired import cautions, ops
+from mpired import log, ops
 from mpired.collectives.table import Collective, taken_by
 from mpired.context import Context
 from mpired.datatypes import Datatype, Group
@@ -137,7 +137,7 @@ def _check(request: Request, formats: Collection[str], pairing: str) -> None:
     for each in [kept] if request.inputs.check_coordinates and kept else [[one] for one in kept]:
         decoding.check_kept(each, "rank 0 of group A" if len(groups) > 1 else "rank 0")
     if skipped:
-        cautions.tell(skipped_warning(skipped, sum(map(len, request.words)) + len(skipped)))
+        log.tell(skipped_warning(skipped, sum(map(len, request.words)) + len(skipped)))
     if options["sort"] == "given" and options["rank_regex"] is None:
         # Two ranks are probably in the wrong order, and that shows in the results.
         all_rounding = [op.rounds for op in request.ops if not op.rules.exact]
@@ -147,7 +147,7 @@ def _check(request: Request, formats: Collection[str], pairing: str) -> None:
         is_alike = request.collective.alike and options["index"] not in {"rank", "global"}
         pairs = (unnatural([file.source.name for file in files]) for files in request.combined)
         if (in_last_bits or not is_alike) and (pair := next(filter(None, pairs), None)):
-            cautions.tell(cautions.order(*pair, "last bits" if is_alike else "results"))
+            log.tell(log.order(*pair, "last bits" if is_alike else "results"))
 
 
 def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> InputOptions:

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from mpired import cautions, interrupts, log
+from mpired import interrupts, log
 from mpired.collectives.fold import Fold, PieceResult, Region, ResultFile, Writers
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.table import Share, arrays_in, taken_by
@@ -237,7 +237,7 @@ def _report(plan: Plan, targets: Sequence[ResultFile], parts: Sequence[PieceResu
         if count := sum(part.unset for part in parts if part.buffer == number):
             value = next(unset for rank in ranks if (unset := stored_array(rank).unset) is not None)
             name = stored_array(ranks[0]).name
-            cautions.tell(cautions.unset(count, name, f"leave them out with `missing={value}`"))
+            log.tell(log.unset(count, name, f"leave them out with `missing={value}`"))
     if any(part.hidden for part in parts):
         _report_hidden(plan, targets, parts)
 
@@ -255,7 +255,7 @@ def _report_hidden(plan: Plan, targets: Sequence[ResultFile], parts: Sequence[Pi
             lacks = result.op.rules.nulls != "error" and not stands_for_null(result.op, result.rank.datatype)
             way_out = f"use `to='parquet'` with `columns={result.rank.name!r}`" if lacks else "use `to='npz'`"
             name = result.name if len(plan.ops) > 1 else result.rank.name
-            cautions.tell(cautions.masked(count, name, missing.text, way_out))
+            log.tell(log.masked(count, name, missing.text, way_out))
 
 
 def _received(plan: Plan, targets: Sequence[ResultFile], parts: Iterable[PieceResult]) -> Iterator[PieceResult]:

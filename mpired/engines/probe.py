@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired import __version__, cautions
+from mpired import __version__, log
 from mpired.datatypes import Datatype, Group
 from mpired.engines.table import Runner
 from mpired.errors import MpiredError, UsageError, UserOpError, parts
@@ -99,7 +99,7 @@ def check(runner: Runner, op: Op, sources: Sequence[Source], datatypes: Iterable
             raise UserOpError(str(op), f"{seen.op} (on {seen.host})")
         processors.append((seen.host, seen.features))
     if op.user and any(datatype.group & _ROUNDED for datatype in datatypes):
-        cautions.tell(*cautions.processors(op, processors))
+        log.tell(*log.processors(op, processors))
 
 
 def _mark(files: Sequence[tuple[calls.SharedFile, int]], number: int) -> bytes:

@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from mpired import cautions
+from mpired import log
 from mpired.context import Context
 from mpired.errors import HardLinkWarning, MpiredError, OutputExistsError, raise_all
 from mpired.files import calls, mounts
@@ -162,7 +162,7 @@ def warn_of_hard_links(paths: Iterable[str]) -> None:
     replaced = Counter(map(inode, existing.values()))
     for path, status in existing.items():
         if status.st_nlink > replaced[inode(status)]:
-            cautions.tell(HardLinkWarning(f"{path} is a hard link; its other names keep the old content"))
+            log.tell(HardLinkWarning(f"{path} is a hard link; its other names keep the old content"))
 
 
 def descriptor_of(path: str) -> int | None:

@@ -189,8 +189,13 @@ class ArrayFile(ColumnFile):
                 found.update(f"{native.dtype.name} {rank.dtype_text(native.dtype)}".encode())
             # Text for values with addresses or gaps, however the blocks are cut.
             is_plain = not native.dtype.hasobject and native.dtype.names is None
-            found.update(native.tobytes() if is_plain else (repr(_plain(native))[1:-1] + ", ").encode())
+            found.update(native.tobytes() if is_plain else (repr(self.plain(native))[1:-1] + ", ").encode())
         return found.digest()
+
+    def plain(self, value: Any) -> Any:
+        """Return a value with lists in the places of arrays, which are shown as text to their ends."""
+        value = value.tolist() if isinstance(value, np.ndarray) else value
+        return [*map(self.plain, value)] if isinstance(value, list | tuple) else value
 
 
 def selections(
@@ -219,12 +224,6 @@ def selections(
         own = (1,) * axis + (end - index, *shape[axis + 1 :])
         yield max(0, start - row * inner), (*outer, slice(index, end)), own
         row = prefix * rows + end
-
-
-def _plain(value: Any) -> Any:
-    """Return a value whose arrays are lists, which are shown as text to their ends."""
-    value = value.tolist() if isinstance(value, np.ndarray) else value
-    return [*map(_plain, value)] if isinstance(value, list | tuple) else value
 
 
 class PiecesFile(ArrayFile):

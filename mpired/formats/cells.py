@@ -7,8 +7,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpired import cautions
-from mpired.datatypes import Datatype
+from mpired import log
+from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, VALID
 from mpired.errors import InputWarning
 from mpired.formats import conventions
@@ -88,7 +88,7 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArr
     moved = [_moved(each, own.attributes) for each in ranks]
     if len({tuple(each.shape for each in values) for values in moved}) > 1 or not moved[0]:
         what = f"{own.name!r} has lengths, units or calendars in the ranks of which no mean can be made"
-        cautions.tell(InputWarning(f"{what}; the result has the times of its model, and no method in `cell_methods`"))
+        log.tell(InputWarning(f"{what}; the result has the times of its model, and no method in `cell_methods`"))
         return Cells({}, attributes)
     all_times, *all_bounds = (np.stack(each) for each in zip(*moved, strict=True))
     values = {own.name: all_times.mean(axis=0)} if own.count == 1 or len(moved) == 1 else {}
@@ -106,7 +106,7 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArr
         elif each.field != VALID:
             doubts += _doubts(own.name, each, is_changed=bool(values))
     if doubts:
-        cautions.tell(InputWarning(doubts[0]))
+        log.tell(InputWarning(doubts[0]))
     form: np.dtype = np.dtype("f8") if own.dtype is None else own.dtype
     rounded = {name: (np.rint(each) if form.kind in "iu" else each).astype(form) for name, each in values.items()}
     return Cells(rounded, attributes)
@@ -133,9 +133,12 @@ def _doubts(time: str, result: ResultArray, *, is_changed: bool) -> list[str]:
 def _of_units(array: ArrayHeader, result: ResultArray, nranks: int) -> dict[str, str]:
     """Return the attributes that a result has in the place of those of its model, because its units are others."""
     power, old = 0 if result.field == VALID else result.op.power, array.attributes
+    is_truth = Group.LOGICAL in result.op.groups and not result.op.user
+    is_same = power == 1 and (is_truth or old.get(conventions.DTYPE) != "bool")
+    new = {} if is_same or conventions.DTYPE not in old else {conventions.DTYPE: ""}
     if power == 1 or result.field not in {"", VALID}:
-        return {}
-    new = dict.fromkeys(conventions.LIMITS if array.missing is not None else (), "")
+        return new
+    new |= dict.fromkeys(conventions.LIMITS if array.missing is not None else (), "")
     if "units" not in old:
         return new
     if unit := conventions.powered(old["units"], nranks if power is None else power):

@@ -58,11 +58,12 @@ PLACES = (
 )  # fmt: skip
 """The attributes that say where the elements of an array are, whatever their values mean."""
 METHODS, ANCILLARY = "cell_methods", "ancillary_variables"
-MEANING = (*OF_THE_TYPE, SCALE, OFFSET, *_NAMING, *_MARKS, *_TELLING, "calendar", UNSIGNED, METHODS, ANCILLARY)
+DTYPE = "dtype"  # of xarray: the type of the values, such as bool, which are stored as others
+MEANING = (*OF_THE_TYPE, SCALE, OFFSET, *_NAMING, *_MARKS, *_TELLING, "calendar", UNSIGNED, METHODS, ANCILLARY, DTYPE)
 """All attributes that mean something here."""
 # Strings that describe a coordinate, or name those of an array.
 _DESCRIBING = (
-    "units", "calendar", "standard_name", "axis", "bounds", "climatology", "coordinates", METHODS, ANCILLARY,
+    "units", "calendar", "standard_name", "axis", "bounds", "climatology", "coordinates", METHODS, ANCILLARY, DTYPE,
 )  # fmt: skip
 _FACTOR = re.compile(r"([^\W\d¹²³⁰⁴-⁹]+)(-?\d+)?")  # of a unit: a name and its power
 _NO_UNITS = ("", "1", "-", "none", "no unit", "no units", "unitless", "dimensionless")

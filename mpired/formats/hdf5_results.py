@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import os
 import posixpath
@@ -187,6 +188,22 @@ def _copy_file(
             for scale in dimension.values():
                 if scale_name := made.get(address(scale.id)):
                     h5ds.attach_scale(new.id, file[f"/{scale_name}"].id, number)
+    _add_dimensions(file, [each for each in results if model.has_history and each.like is None])
+
+
+def _add_dimensions(file: h5py.File, results: Sequence[_Result]) -> None:
+    """Give results of new shapes dimensions of netCDF; without them a reader takes any of the same lengths."""
+    for result, (number, length) in ((each, axis) for each in results for axis in enumerate(each.shape)):
+        names = (f"dim_{length}" + "_" * more for more in itertools.count())
+        name = next(name for name in names if name not in file or getattr(file[name], "shape", None) == (length,))
+        if name not in file:
+            arrays = [found.dataset for found in hierarchy.walk(file["/"].id) if found.dataset is not None]
+            dimid = max(int(array.attrs.get("_Netcdf4Dimid", -1)) for array in arrays)
+            scale = file.create_dataset(name, (length,), ">f4", track_times=False)
+            if dimid >= 0:
+                scale.attrs["_Netcdf4Dimid"] = np.int32(dimid + 1)
+            h5ds.set_scale(scale.id, f"{DIMENSION_ONLY}.{length:10}".encode())
+        h5ds.attach_scale(file[f"/{result.name}"].id, file[name].id, number)
 
 
 def _create(file: h5py.File, result: _Result) -> None:

@@ -93,19 +93,14 @@ class HdfFile(ArrayFile):
         _, field, _ = leaf
         for values, there in super().arrays(leaf, start, nullable=nullable):
             if not field and (values.dtype.hasobject or values.ndim > 1):
-                objects = values.tolist() if values.dtype.names else values
-                yield np.fromiter(map(self._plain, objects), object, len(values)), None
+                yield np.fromiter(self.plain(values), object, len(values)), None
             else:
                 yield values, there
 
-    def _plain(self, value: Any) -> Any:
+    def plain(self, value: Any) -> Any:
         """Return a value with lists in the places of arrays, and the names of objects in those of references."""
-        if isinstance(value, tuple):
-            return tuple(map(self._plain, value))
-        if isinstance(value, np.ndarray):
-            return list(map(self._plain, value)) if value.dtype.hasobject else value.tolist()
         if not isinstance(value, h5r.Reference):
-            return value
+            return super().plain(value)
         name = text_of(h5r.get_name(value, self.file.id) or b"") if value else None
         if not isinstance(value, h5r.RegionReference) or not value:
             return name

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpired import cautions
+from mpired import log
 from mpired.datatypes import Datatype, Group
 from mpired.errors import OverflowWarning, ResultOverflowError
 from mpired.ops.op import Op
@@ -135,4 +135,4 @@ def tell(op: Op, datatype: Datatype, found: Overflow | None, files: Sequence[str
         raise ResultOverflowError(str(op), f"{text}; {wider}`overflow='wrap'` keeps the result as it is")
     details = {"count": found.times, "element": found.element, "rank": found.rank, "file": file, "buffer": buffer}
     way = f"{wider}`overflow='error'` refuses that, `overflow='wrap'` expects it"
-    cautions.tell(OverflowWarning(f"{op} {text}; {way}", details))
+    log.tell(OverflowWarning(f"{op} {text}; {way}", details))

@@ -123,6 +123,12 @@ COMPARE_AND_SWAP = _op("COMPARE_AND_SWAP", kernels.replace, _INTEGER | Group.LOG
 """The op of MPI_Compare_and_swap (MPI-4.1, 12.3.5); the transaction compares the element."""
 
 _BY_NAME = {row.name: row for row in (*OPS, *STATISTICS)}
+_ELSEWHERE = {
+    "ADD": "SUM", "TOTAL": "SUM", "MULTIPLY": "PROD", "AVG": "MEAN", "AVERAGE": "MEAN", "VARIANCE": "VAR",
+    "STANDARDDEVIATION": "STD", "PERCENTILE": "QUANTILE", "ARGMAX": "MAXLOC", "ARGMIN": "MINLOC", "ALL": "LAND",
+    "ANY": "LOR",
+}  # fmt: skip
+"""Names of other programs, without `_`, and the ops that do the same."""
 
 
 def _reduced(op: Op) -> tuple[Callable[..., Op], tuple[object, ...]]:
@@ -155,7 +161,8 @@ def get(name: str, use: Use = ANY_USE) -> Op:
     op = named(text)
     if op is None or (not op.section and canonical(text) != text.upper()):  # MPI has no statistics
         ops = [*ops_for(use), *(STATISTICS if Use.REDUCE in use else ())]
-        close = difflib.get_close_matches(canonical(name), [row.name for row in ops], n=2)
+        known, word = [row.name for row in ops], canonical(name)
+        close = difflib.get_close_matches(_ELSEWHERE.get(word.replace("_", ""), word), known, n=2)
         hint = f"did you mean {' or '.join(close).lower()}?" if close else f"the ops are {names_of(ops)}"
         raise UnknownOpError(shortened(name) or "''", f"is not an MPI op; {hint}")
     if not parameter and op.name != "QUANTILE":

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired import cautions, engines, ops
+from mpired import engines, log, ops
 from mpired.attempts import repeated
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import run_segments
@@ -131,7 +131,7 @@ def _places(files: Sequence[RankFile], best: np.ndarray, plan: Plan) -> list[Loc
         reason = "are left out, all of them, by `nan`, `nulls` or `missing`; give fewer of these"
         raise CountError("the elements", reason)
     if count := sum(map(operator.eq, values, [buffers[buffer].unset for *_, buffer in places])):
-        cautions.tell(cautions.unset(count, "the result", "give the variable a `_FillValue`"))
+        log.tell(log.unset(count, "the result", "give the variable a `_FillValue`"))
     values = as_times(values, datatype) if is_time else values
     return [
         Location(value, rank, files[rank].source.name, index_of(buffers[buffer], element), buffers[buffer].name)
@@ -157,10 +157,10 @@ def _locate(
         (opened,) = open_groups([words], inputs, options, check=partial(_check, plain[0]))
     files = opened.files
     if opened.skipped:
-        cautions.tell(skipped_warning(opened.skipped, len(files) + len(opened.skipped)))
+        log.tell(skipped_warning(opened.skipped, len(files) + len(opened.skipped)))
     is_sorted = options["sort"] != "given" or options["rank_regex"] is not None
     if not is_sorted and (doubtful := unnatural([file.source.name for file in files])):
-        cautions.tell(cautions.order(*doubtful, "numbers of the ranks"))
+        log.tell(log.order(*doubtful, "numbers of the ranks"))
     in_c_order = partial(in_order, fortran_order=False)
     turned = [file._replace(buffers=tuple(map(in_c_order, file.buffers))) for file in files]
     ranks = tuple(rank for rank, file in enumerate(files) for _ in file.buffers)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from mpired import cautions, codecs, interrupts, log, ops
+from mpired import codecs, interrupts, log, ops
 from mpired.datatypes import Group
 from mpired.errors import (
     BufferFileError,
@@ -190,7 +190,7 @@ def warn_of_units(groups: Sequence[Sequence[RankFile]]) -> None:
                 what = f"{file.source.name!r} has {buffer.name} in {unit!r}"
                 what += f", but {first.source.name!r} has it in {buffer.unit!r}"
                 way_out = "convert one of them if the units differ"
-                cautions.tell(InputWarning(f"{what}, and the numbers are combined as they are; {way_out}"))
+                log.tell(InputWarning(f"{what}, and the numbers are combined as they are; {way_out}"))
                 break
 
 

@@ -27,7 +27,10 @@ def is_store(path: str) -> bool:
 
 def is_one_rank(path: str) -> bool:
     """Return whether a directory is read as one file: a store of arrays, or a checkpoint in shards."""
-    return is_store(path) or sum(name.endswith(INDEX_SUFFIX) for name in os.listdir(path)) == 1
+    try:
+        return is_store(path) or (index_in(path) or "").endswith(INDEX_SUFFIX)
+    except BufferFileError:  # it has several checkpoints
+        return False
 
 
 def index_in(path: str) -> str | None:

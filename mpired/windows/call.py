@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mpired import cautions, datatypes, ops
+from mpired import datatypes, log, ops
 from mpired.context import Context
 from mpired.datatypes import Datatype, Group, value_index
 from mpired.datatypes.dtypes import BY_NAME
@@ -136,7 +136,7 @@ def _on_one_element(
         own = inputs._replace(datatype=datatype, type_order=None)
         ranks = [ArrayRank("VALUE", element_of(value, datatype, "VALUE", inputs)) for value in read]
         origins = [[Origin(open_rank(rank, own).only_buffer(), context)] for rank in ranks]
-        doubts = cautions.unread(op, values[len(read) :])
+        doubts = log.unread(op, values[len(read) :])
         return replace(request, origins=origins, expected=expected, complete=None, doubts=doubts)
 
     # Without --type the file has the datatype, which is read under the lock.
@@ -163,9 +163,9 @@ def _request(
     names = _names(windows, options["map"])
     doubts: Sequence[MpiredWarning] = ()
     if op.origin:
-        doubts = cautions.same_files(names, list(map(path_of, origins)), options["map"])
+        doubts = log.same_files(names, list(map(path_of, origins)), options["map"])
     else:
-        doubts = cautions.unread(op, origins)
+        doubts = log.unread(op, origins)
     inputs = InputOptions.of(options, context)
     accumulate_in = options["accumulate_in"]
     within = None if accumulate_in is None else real_type(accumulate_in, "accumulate_in")
@@ -216,7 +216,8 @@ def _with_create(request: WindowRequest, options: Options) -> WindowRequest:
         raise UsageError("`create`", "makes a target like an origin, and there is none; give a count or a shape")
     if create is True:
         models = [origin.model(whole=request.whole) for origin in first]
-        model = models[0]._replace(buffers=tuple(array for each in models for array in each.buffers))
+        source = models[0].source if len({each.source for each in models}) == 1 else None
+        model = models[0]._replace(buffers=tuple(array for each in models for array in each.buffers), source=source)
         if (wide := request.within) is not None:  # the header of the origin names its own datatype
             model = model._replace(buffers=tuple(each.of_datatype(wide) for each in model.buffers), source=None)
     else:

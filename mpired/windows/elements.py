@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired import cautions, ops
+from mpired import log, ops
 from mpired.datatypes import Datatype
 from mpired.datatypes.datatype import gaps, tail
 from mpired.errors import RangeError
@@ -56,9 +56,9 @@ def fold(
     for each in overflow.by_op(found) if found else ():
         overflow.tell(op, window.datatype, each, [origin.name for origin in origins], name)
     if nunset := sum(origin.nunset for origin in origins):
-        cautions.tell(cautions.unset(nunset, origins[0].array.name, "give the origins a `_FillValue`"))
+        log.tell(log.unset(nunset, origins[0].array.name, "give the origins a `_FillValue`"))
     if nmasked and window.marked is not None:
-        cautions.tell(cautions.masked(nmasked, window.name, window.marked.text))
+        log.tell(log.masked(nmasked, window.name, window.marked.text))
 
 
 class _Stored(NamedTuple):

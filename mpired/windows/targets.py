@@ -193,8 +193,10 @@ def _new_columns(name: str, row: Format, request: WindowRequest, draft: Draft | 
     model = request.create
     assert model is not None  # noqa: S101 - else nothing is made
     if model.source is None:
-        reason = "makes the columns of the first origin, and `accumulate_in` has another datatype"
-        raise UsageError("`create`", f"{reason}; name an npy target, or one that exists")
+        why = "they are in several files; name a target that exists"
+        if request.within is not None:
+            why = "`accumulate_in` has another datatype; name an npy target, or one that exists"
+        raise UsageError("`create`", f"makes the columns of the first origin, and {why}")
     if any(len(array.columns) > 1 for array in model.buffers):
         reason = f"makes pairs of two columns, which {row.name} targets do not have; name an npy target"
         raise UsageError("`pair`", reason)

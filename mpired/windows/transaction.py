@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from mpired import cautions, interrupts, ops
+from mpired import interrupts, log, ops
 from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES
 from mpired.datatypes import Datatype
 from mpired.errors import (
@@ -111,7 +111,7 @@ class Work:
         self._formats.update(window.format.name for window in windows)
         if request.commit == "rename" and request.op.origin:
             warn_of_hard_links(request.windows)
-        cautions.tell(*request.doubts)
+        log.tell(*request.doubts)
         self._origins: list[Sequence[Origin]] = []
         names = [window.name for window in first.windows]
         for arrays in request.origins:  # in the order of the windows, if they have the same names
@@ -231,7 +231,7 @@ class Work:
             window.keys = Keys(window.file, None if window.is_new else window.file.fd)
         new, elsewhere = not_applied(keys, window.keys)
         again = [request.origins[number][0].name for key in elsewhere for number in keys[key]]
-        cautions.tell(*cautions.known_content(again))
+        log.tell(*log.known_content(again))
         window.origins = [number for key in new for number in keys[key]]
         window.new_keys = [(key.kept, key.text) for key in new]
 

@@ -40,7 +40,7 @@ def folder(tmp_path):
     ("reduce --op sum a.npy b.npy -output a.npy", 2, ["-output: is an option with one dash; write --output"]),
     ("reduce --op summ a.npy b.npy", 2, ["summ", "sum?"]),
     ("accumulate --op nces a.npy b.npy", 2, ["the ops are max, ", ", minloc, replace\n"]),
-    ("reduce --op nanmean a.npy b.npy", 2, ["nanmean: is not an MPI op; did you mean mean"]),
+    ("reduce --op average a.npy b.npy", 2, ["average: is not an MPI op; did you mean mean"]),
     ("reduce --op mine:f a.npy b.npy", 7, ["mine:f: there is no module mine; for the file write mine.py:f"]),
     ("reduce --op sum --threads 2 a.npy", 2, ["No such option '--threads'; did you mean --jobs?"]),
     ("ops max", 2, ["max: is an op, and there is no such file"]),

@@ -44,18 +44,6 @@ def test_warnings_are_in_it(ranks):
     assert "same file" in warning
 
 
-def test_recovery_and_examples(ranks):
-    outcome = run("recover", "--json", "rank2.npy", "nix.npy", "rank10.npy", cwd=ranks)
-    *lines, failure = map(json.loads, (outcome.out.decode() + outcome.err).splitlines())
-    assert [(each["file"], each["words"], each["changed"]) for each in lines] == [
-        ("rank2.npy", [], False),
-        ("rank10.npy", [], False),
-    ]
-    assert (failure["exit_status"], failure["subject"]) == (outcome.status, "nix.npy")
-    assert _line(run("examples", "--json", "new", cwd=ranks).out)["output"] == "new"
-    assert _line(run("examples", "--json", "new", cwd=ranks).out)["exit_status"] == 2
-
-
 def on_terminal(*words: str, cwd: Path, stream: int = 1) -> tuple[Outcome, str]:
     """Run the command with a terminal as standard output or error; return the outcome and what is seen."""
     master, slave = pty.openpty()

@@ -48,8 +48,6 @@ def test_what_is_spread_is_packed_in_arrays(tmp_path, text, form):
 
 
 @each("words, status, reason", [
-    (["vector(3,1,2,doubel)"], 2, "vector(3,1,2,^doubel)"),
-    ([""], 2, "^: expected a datatype"),
     (["real16"], 3, "is not available"),
     (["int", "--value-index", "int", "int"], 2, "takes the place of TYPE"),
     (["--value-index", "int", "nothing"], 2, "nothing"),

@@ -143,9 +143,7 @@ def test_calls_that_are_refused(folder):
             (f"reduce --op sum --type long a.{each} -o out", 3, f"a.{each} / MPI_LONG")
             for each in ("npy", "parquet", "arrow")
         ),
-        ("reduce --op sum a.npy b.npy -o c.npy", 2, "c.npy / --force"),
         ("reduce --op sum a.npy b.npy --max-memory 0.5T", 2, "--max-memory / 0.5T"),
-        (f"{in_place} a.npy b.npy -o out", 2, "--in-place / --output"),
         (f"{in_place} a.npy b.npy --root 2", 2, "root 2"),
         (f"{in_place} a.npy b.npy --to csv", 2, "--in-place / --to"),
         (f"{in_place} - b.npy --type double", 2, "--in-place / standard input"),

@@ -6,7 +6,6 @@ import functools
 import json
 import operator
 import os
-import struct
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -142,23 +141,6 @@ def test_summaries_and_warnings(folder):
     assert (folder / "t_0.npy").read_text().splitlines()[0] == str(numbers(0)[0])
     os.link(folder / "r0.npy", folder / "other")
     assert "r0.npy is a hard link" in run(*scan, "--in-place", cwd=folder).err
-
-
-def test_external32(folder):
-    """Big-endian, without padding, LONG in four bytes (MPI-4.1, 14.5.2)."""
-    ranks = tuple(f"e{rank}.bin" for rank in range(NRANKS))
-    for rank, name in enumerate(ranks):
-        (folder / name).write_bytes(struct.pack(f">{COUNT}i", *numbers(rank)))
-    said = ("--type", "long", "--datarep", "external32")
-    succeeded(run("scan", *SUM, *said, *ranks, "-o", "out_{rank}.bin", cwd=folder))
-    for rank in range(NRANKS):
-        assert (folder / f"out_{rank}.bin").read_bytes() == struct.pack(f">{COUNT}i", *prefix(rank))
-    words = ("exscan", "-q", "--op", "max", "--exscan-first", "identity", *said, *ranks, "-o", "x_{rank}.bin")
-    with unchanged(folder):  # the lowest number of 64 bits has no form in 32
-        refused(run(*words, cwd=folder), 3, "x_0.bin", "element 0")
-    succeeded(run("reduce-scatter-block", *SUM, *said, *ranks, "--in-place", cwd=folder))
-    parts = [(folder / rank).read_bytes() for rank in ranks]
-    assert (b"".join(parts), set(map(len, parts))) == (struct.pack(f">{COUNT}i", *prefix(NRANKS - 1)), {12})
 
 
 OUT = "-o out_{rank}.npy"

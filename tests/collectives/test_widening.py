@@ -112,11 +112,13 @@ def test_a_list_with_ops_that_compute_in_no_wider_datatype():
             mpired.reduce(ranks, each, index="rank")
 
 
-def test_truth_values_of_a_list():
+def test_truth_values_of_a_list(tmp_path):
     """An op that takes them gives what it gives alone, beside one that takes true as 1, also with missing ones."""
     ranks = [np.ma.MaskedArray(elements("b", rank), np.arange(2000) % (rank + 5) == 0) for rank in range(3)]
     is_one, words = np.ma.stack(ranks), ["land", "sum", "lxor", "mean", "first", "count", "last"]
     for order in (words, words[::-1]):
+        done = mpired.reduce(ranks, order, accumulate_in="double", nulls="ignore", output=tmp_path / f"{order[0]}.csv")
+        assert done.buffers[0]["dtype"] == "bool"
         found = mpired.reduce(ranks, order, accumulate_in="double", nulls="ignore")
         for op, wanted in (("land", is_one.all(0)), ("lxor", is_one.sum(0) % 2 == 1), ("sum", is_one.sum(0))):
             np.testing.assert_array_equal(found[op], wanted)

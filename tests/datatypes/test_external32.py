@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import reference
 import values
-from command import run
 from mpi4py import MPI
 from rows import check_refused, each
 
@@ -196,9 +195,3 @@ def test_wrong_words(options, error, reason, tmp_path):
     (tmp_path / "a.bin").write_bytes(bytes(16))
     with pytest.raises(error, match=reason):
         mpired.info(tmp_path / "a.bin", **{"type": "int", "datarep": "external32"} | options)
-
-
-def test_info_tells_of_it(tmp_path):
-    (tmp_path / "a.bin").write_bytes(bytes(24))
-    outcome = run("info", "--type", "long", "--datarep", "external32", "a.bin", cwd=tmp_path)
-    assert outcome.out.decode().splitlines() == ["a.bin: raw, 24 bytes", "  6 x MPI_LONG (int64), external32"]

@@ -103,6 +103,7 @@ def test_results_of_several_ranks(tmp_path):
             assert data["time"].values.tolist() == [mean], (line, rank)
             assert data["time_bnds"].values.tolist() == [bounds], (line, rank)
             assert data["tas"].attrs.get("cell_methods") == ("time: mean" if nranks(rank) > 1 else None), (line, rank)
+            assert data["tas"].dims == (("time", "lat") if number < 2 else (f"dim_{rank % 2 == 0:d}",)), (line, rank)
     succeeded(run("reduce", *words, "--root", "2", *MONTHS, "-o", "r.nc", cwd=tmp_path))
     data = read(tmp_path / "r.nc", decode_times=False)
     assert (data["time"].values.tolist(), data["time_bnds"].values.tolist()) == ([-14], [[-59, 31]])
@@ -212,6 +213,15 @@ def test_names_of_arrays_beside_a_result(tmp_path):
                     found = {name: result[name].attrs.get("ancillary_variables", "") for name, _ in pairs}
                     assert found == dict(pairs)
                     assert result.get("tas_count", xarray.DataArray(attrs={"units": "1"})).attrs["units"] == "1"
+
+
+def test_truth_values_of_xarray(tmp_path):
+    """Results of ops on truth values are some too, which xarray stores as integers; a sum or a mean is a number."""
+    for number in range(2):
+        xarray.Dataset({"flag": ("x", [True, number == 0])}).to_netcdf(tmp_path / f"{number}.nc")
+    succeeded(run("reduce", "-q", "--op", "land,sum,mean", "0.nc", "1.nc", "-o", "out.nc", cwd=tmp_path))
+    found = {name: each.values.tolist() for name, each in read(tmp_path / "out.nc").items()}
+    assert repr(found) == "{'flag_land': [True, False], 'flag_sum': [2, 1], 'flag_mean': [1.0, 0.5]}"
 
 
 def test_powers_of_units():

@@ -174,9 +174,14 @@ def test_refusals(tmp_path):
         file.create_dataset("v", (1 << 40,), "f8", chunks=(1 << 16,), compression="gzip")
     with h5py.File(tmp_path / "chunk.h5", "w") as file:
         file.create_dataset("v", (1 << 24,), "f8", chunks=(1 << 24,), compression="gzip")[0] = 1
+    for number in range(2):
+        with h5py.File(tmp_path / f"to{number}.h5", "w") as file:
+            file["a"], file["b"], file["v"] = 1, 2, VALUES
+            file["v"].attrs["coordinates"], file["to"] = "to", file["ab"[number]].ref
     words = "reduce --op sum -o s.npy"
     rows = [
         (f"{words} r1.h5 r2.h5", 3, "'x' differs from that of rank 0 / --no-check-coordinates"),
+        (f"{words} --columns v to0.h5 to1.h5", 3, "'to' differs from that of rank 0"),
         (f"{words} bomb.h5", 3, "'v' claims 8796093022208 bytes"),
         (f"{words} chunk.h5", 3, "unfolds to 134217728 bytes"),
     ]

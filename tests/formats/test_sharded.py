@@ -166,6 +166,7 @@ def test_checkpoints_without_an_index(ranks, tmp_path):
     """The result has the same shards, and the index that was lacking; a directory of one file is that file."""
     for rank in range(2):
         (tmp_path / f"c{rank}" / INDEX).unlink()
+    assert mpired.diff(tmp_path / "c0", tmp_path / "c1").noun == "tensor"
     succeeded(run(*MEAN, "c0", "c1", "-o", "new", cwd=tmp_path))
     check(load(tmp_path / "new"))
     for shard, names in SHARDS.items():
@@ -207,6 +208,7 @@ def test_refusals(ranks, tmp_path):
         ("info two", 3, "has several checkpoints"),
         (f"{mean} c0 c1 -o c1", 2, f"c1/{next(iter(SHARDS))}: / input of this command"),
         (f"{mean} c0 c1 --in-place", 2, "is a checkpoint of several files"),
+        ("accumulate --op sum --columns w,v --create n.safetensors c0", 2, "are in several files; name a target that"),
         (f"{mean} one.safetensors -o new/{INDEX}", 2, "is the index of a checkpoint in several files"),
         (f"{mean} c0 c1 -o nowhere/new", 4, "nowhere"),
         (

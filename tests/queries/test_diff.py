@@ -112,20 +112,6 @@ def test_zeros_and_nans(options, equal):
         assert mpired.diff(np.array([1.0, a]), np.array([1.0, b]), **options).equal is (name in equal), name
 
 
-@each("b, reason", [
-    ({"x": [1.0, 2.0]}, "B has count 2 in 'x', but A ('a.parquet') has 1"),
-    ({"x": pa.array([1.0], pa.float32())}, "B has datatype MPI_FLOAT (float32) in 'x', but A ('a.parquet') has"),
-    ({"z": [1.0]}, "B has 'z' where A"),
-    ({"x": [1.0], "y": [1.0]}, "B has 2 columns, but A"),
-])  # fmt: skip
-def test_what_the_headers_say(b, reason, tmp_path):
-    pq.write_table(pa.table({"x": [1.0]}), tmp_path / "a.parquet")
-    pq.write_table(pa.table(b), tmp_path / "b.parquet")
-    outcome = run("diff", "a.parquet", "b.parquet", cwd=tmp_path)
-    assert (outcome.status, outcome.err, outcome.out.count(b"\n")) == (1, "", 1)
-    assert outcome.out.decode().startswith(f"different: b.parquet: {reason}")
-
-
 def test_the_same_answer_for_any_workers_and_blocks(cut_into, tmp_path, monkeypatch):
     monkeypatch.setattr("mpired.log.PERIOD", 0)  # so that each segment is in pieces
     draw = np.random.default_rng(5)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import masked
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import reference
 import values
-from command import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import check_refused, each
@@ -71,27 +66,6 @@ def test_an_index_is_that_of_argmax(order, shape, op, function):
     found = mpired.locate([array], op)
     assert found.index == tuple(map(int, np.unravel_index(function(array), shape)))
     assert (found.value, found.rank) == (array[found.index], 0)
-
-
-def test_what_is_printed(tmp_path):
-    pq.write_table(pa.table({"x": [1.0, 9.0, 3.0], "y": [0.5, 9.0, 9.0], "n": [7, 8, 9]}), tmp_path / "a.parquet")
-    np.save(tmp_path / "b.npy", np.array([[9.0, 2.0], [10.0, -np.inf]]))
-    words = ("--columns", "x,y", "a.parquet", "b.npy")
-    outcome = run("locate", "--op", "MPI_MAXLOC", "--top", "3", *words, cwd=tmp_path)
-    assert (outcome.status, outcome.err) == (0, "")
-    assert outcome.out.decode().splitlines() == [
-        "10.0 in rank 1, b.npy, at [1, 0]",
-        "9.0 in rank 0, a.parquet, at x[1]",
-        "9.0 in rank 0, a.parquet, at y[1]",
-    ]
-    outcome = run("locate", "--json", "--op", "minloc", *words, cwd=tmp_path)
-    assert json.loads(outcome.out) == [{"value": "-inf", "rank": 1, "file": "b.npy", "index": [1, 1], "column": ""}]
-    check_refused(tmp_path, "locate --op maxloc a.parquet", 3, "n: MPI_INT64_T", "--columns x")
-    for name, numbers in (("rank10", [1, -5]), ("rank2", [-5, -5, 2])):  # which may have other counts
-        np.array(numbers, ">i2").tofile(tmp_path / name)
-    outcome = run("locate", "--op", "minloc", "--type", ">i2", "rank10", "rank2", cwd=tmp_path)
-    assert (outcome.status, outcome.out) == (0, b"-5 in rank 0, rank10, at [1]\n")
-    assert "rank10 came before rank2" in outcome.err
 
 
 @each("dtype, op, function", [("M8[D]", "maxloc", np.argmax), ("m8[ns]", "minloc", np.argmin)])

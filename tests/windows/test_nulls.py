@@ -133,14 +133,6 @@ def test_a_new_target_lacks_what_all_origins_lack(form, tmp_path_factory):
         masked.check(masked.read(target, "t"), wanted)
 
 
-@each("origins, target", ["CF", "FC"])
-def test_origins_in_the_other_order_than_the_window(origins, target, tmp_path):
-    origin = np.ma.array(masked.drawn(0, (5, 7)), order=origins)
-    np.save(tmp_path / "target.npy", np.zeros(origin.shape, order=target))
-    mpired.Window(tmp_path / "target.npy").accumulate([origin], "sum", nulls="ignore")
-    assert np.array_equal(np.load(tmp_path / "target.npy"), origin.filled(0))
-
-
 def test_once_tells_nulls_from_values(tmp_path):
     target = masked.write(tmp_path / "t.parquet", x=np.ma.MaskedArray([1.0, 2.0], [0, 0]))
     one, two = (np.ma.MaskedArray([5.0, 0.0], mask) for mask in ([0, 0], [0, 1]))
