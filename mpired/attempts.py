@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from mpired.context import RESERVED, Context
 from mpired.engines import LOCAL
@@ -49,11 +49,15 @@ class Planned(Protocol):
 
 
 _R = TypeVar("_R")
-_C = TypeVar("_C", bound=Planned)
 
 
-def repeated(call: Callable[[Context], _R], words: Iterable[RankWord], context: Context) -> _R:
-    """Make a call, and again if a file of its words changed while it was read: its writer may have replaced it."""
+def repeated(
+    call: Callable[[Context], _R], words: Iterable[RankWord], context: Context, *, is_plan: bool = False
+) -> _R:
+    """Make a call, and again if a file of its words changed while it was read: its writer may have replaced it.
+
+    With `is_plan` it gives a `Planned` call, which is carried out and returned.
+    """
     # Not if it is an object of a store, or if workers may be on other machines.
     engine, number, inputs = context.engine or LOCAL, 0, [*paths(words)]
     if (context.dry_run or not engine.same_host) and (stream := _stream(inputs)):  # before it is read
@@ -69,7 +73,8 @@ def repeated(call: Callable[[Context], _R], words: Iterable[RankWord], context: 
             number += 1
             try:
                 check_are_data(inputs)
-                return call(context)
+                result: Any = call(context)
+                return cast("_R", _carry_out(result, call, inputs, context) if is_plan else result)
             except ChangedError as error:
                 # To read all again is for the user to decide: objects are paid for, and many machines read.
                 if number == _ATTEMPTS or _stream(inputs) or is_url(error.subject) or not engine.same_host:
@@ -79,41 +84,36 @@ def repeated(call: Callable[[Context], _R], words: Iterable[RankWord], context: 
             worker.close()
 
 
-def carry_out(plan: Callable[[Context], _C], words: Sequence[RankWord], context: Context) -> _C:
-    """Plan a call, lock the files that it replaces, and do it; return the plan that was carried out."""
+def _carry_out(planned: Planned, plan: Callable[[Context], Any], inputs: Sequence[str], context: Context) -> Any:
+    """Lock the files that a planned call replaces, and do it; return the plan that was carried out."""
     # A dry run ends with the checks: nothing is made, locked, or finished that an interrupted command has left.
-
-    def attempt(context: Context) -> _C:
-        planned = plan(context)
-        replaceable = planned.paths if planned.overwrite else ()
-        existing = [path for path in replaceable if not is_stream(path) and os.path.isfile(path)]
-        updated = _updated(existing, planned.sources) if existing else set()
-        if context.dry_run:
-            for path in updated:
-                lock.check_reach(path)
-            new = [*planned.folders, *(path for path in planned.paths if os.path.dirname(path) not in planned.folders)]
-            check_results(new, context, overwrite=planned.overwrite, renamed=planned.renamed)
-            return planned
-        check_are_data(planned.paths)
-        with contextlib.ExitStack() as stack:
-            held: Held = NOTHING_HELD
-            if existing:
-                wanted = lock.descriptors_of(len(existing)) + RESERVED
-                context.check_open_files(wanted)
-                calls.allow_descriptors(wanted)
-                opened, waiting = partial(open_replaced, updated=updated), lock.LockTimeout(context.lock_timeout)
-                held = stack.enter_context(lock_all(existing, waiting, opened=opened))
-                try:
-                    check_unchanged([*planned.sources])
-                except (ChangedError, FileNotFoundError):
-                    if _stream(paths(words)):
-                        raise
-                    planned = plan(context)
-                warn_of_hard_links(planned.renamed)
-            planned.run(context, held)
+    replaceable = planned.paths if planned.overwrite else ()
+    existing = [path for path in replaceable if not is_stream(path) and os.path.isfile(path)]
+    updated = _updated(existing, planned.sources) if existing else set()
+    if context.dry_run:
+        for path in updated:
+            lock.check_reach(path)
+        new = [*planned.folders, *(path for path in planned.paths if os.path.dirname(path) not in planned.folders)]
+        check_results(new, context, overwrite=planned.overwrite, renamed=planned.renamed)
         return planned
-
-    return repeated(attempt, words, context)
+    check_are_data(planned.paths)
+    with contextlib.ExitStack() as stack:
+        held: Held = NOTHING_HELD
+        if existing:
+            wanted = lock.descriptors_of(len(existing)) + RESERVED
+            context.check_open_files(wanted)
+            calls.allow_descriptors(wanted)
+            opened, waiting = partial(open_replaced, updated=updated), lock.LockTimeout(context.lock_timeout)
+            held = stack.enter_context(lock_all(existing, waiting, opened=opened))
+            try:
+                check_unchanged([*planned.sources])
+            except (ChangedError, FileNotFoundError):
+                if _stream(inputs):
+                    raise
+                planned = plan(context)
+            warn_of_hard_links(planned.renamed)
+        planned.run(context, held)
+    return planned
 
 
 def check_results(

@@ -90,7 +90,7 @@ def _call(
             path = output if output is None or isinstance(output, str) else path_at_hand(output, "output")
             plan = partial(plan_call, name, words, op, path, options)
             with cautions.collect_warnings(also=cautions.warn) as warned:
-                done = attempts.carry_out(plan, named, context)
+                done = attempts.repeated(plan, named, context, is_plan=True)
             return summarise(done, warned)
         for each in ("to", "overwrite", "link", "header", "level", "provenance"):
             if options[each] != DEFAULTS[each]:

@@ -49,7 +49,7 @@ def pack(
     file = path_at_hand(file, "file")
     if output is not None:
         plan = partial(plan_pack, file, path_at_hand(output, "output"), options)
-        return summarise_packing(attempts.carry_out(plan, [file], context))
+        return summarise_packing(attempts.repeated(plan, [file], context, is_plan=True))
     if options["to"] or options["datarep"]:
         raise UsageError("`to` and `datarep`", "are for a file; name one with `output`")
     plan = partial(plan_pack, file, "-", {**options, "to": ARRAY.name})
@@ -100,4 +100,4 @@ def unpack(
     into = None if into is None else path_at_hand(into, "into")
     plan = partial(plan_unpack, packed, "-" if output is None else path_at_hand(output, "output"), into, options)
     files = [packed] if into is None else [packed, into]
-    return summarise_packing(attempts.carry_out(plan, files, context))
+    return summarise_packing(attempts.repeated(plan, files, context, is_plan=True))

@@ -147,7 +147,7 @@ def _combine(name: str, ranks: Sequence[str], op: str, output: str | None, given
     plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
     with connected(options) as engine:
         context = params.context()._replace(engine=engine)
-        planned = attempts.carry_out(plan, named, context)
+        planned = attempts.repeated(plan, named, context, is_plan=True)
     if context.dry_run:
         tell_plan(describe_call(planned), [source.name for source in planned.sources])
     else:

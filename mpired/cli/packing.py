@@ -57,7 +57,7 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> Non
 def _carry_out(plan: Callable[[Context], Any], files: list[str]) -> None:
     """Do a call that writes one file, and print its summary."""
     context = params.context()
-    planned = attempts.carry_out(plan, files, context)
+    planned = attempts.repeated(plan, files, context, is_plan=True)
     if context.dry_run:  # `pack` alone has one
         tell_plan(describe_packing(planned), [source.name for source in planned.sources])
         return
