@@ -23,7 +23,7 @@ from mpired.files.places import check_new, is_stream, lock_all, warn_of_hard_lin
 from mpired.files.urls import is_url
 from mpired.formats.decoding import Decoder
 from mpired.formats.memory import paths
-from mpired.ranks import RankWord
+from mpired.ranks.order import RankWord
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import STANDARD_INPUT, Source
 
