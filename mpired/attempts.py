@@ -23,7 +23,7 @@ from mpired.files.places import check_new, is_stream, lock_all, warn_of_hard_lin
 from mpired.files.urls import is_url
 from mpired.formats.decoding import Decoder
 from mpired.formats.memory import paths
-from mpired.ranks import RankWord
+from mpired.ranks.order import RankWord
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import STANDARD_INPUT, Source
 
@@ -81,38 +81,38 @@ def repeated(call: Callable[[Context], _R], words: Iterable[RankWord], context: 
 
 def carry_out(plan: Callable[[Context], _C], words: Sequence[RankWord], context: Context) -> _C:
     """Plan a call, lock the files that it replaces, and do it; return the plan that was carried out."""
+    return repeated(lambda context: _locked(plan(context), plan, words, context), words, context)
+
+
+def _locked(planned: _C, plan: Callable[[Context], _C], words: Sequence[RankWord], context: Context) -> _C:
+    """Do a call under the locks of the files that it replaces; return its plan, which is made again if these changed."""
     # A dry run ends with the checks: nothing is made, locked, or finished that an interrupted command has left.
-
-    def attempt(context: Context) -> _C:
-        planned = plan(context)
-        replaceable = planned.paths if planned.overwrite else ()
-        existing = [path for path in replaceable if not is_stream(path) and os.path.isfile(path)]
-        updated = _updated(existing, planned.sources) if existing else set()
-        if context.dry_run:
-            for path in updated:
-                lock.check_reach(path)
-            new = [*planned.folders, *(path for path in planned.paths if os.path.dirname(path) not in planned.folders)]
-            check_results(new, context, overwrite=planned.overwrite, renamed=planned.renamed)
-            return planned
-        with contextlib.ExitStack() as stack:
-            held: Held = NOTHING_HELD
-            if existing:
-                wanted = lock.descriptors_of(len(existing)) + RESERVED
-                context.check_open_files(wanted)
-                calls.allow_descriptors(wanted)
-                opened, waiting = partial(open_replaced, updated=updated), lock.LockTimeout(context.lock_timeout)
-                held = stack.enter_context(lock_all(existing, waiting, opened=opened))
-                try:
-                    check_unchanged([*planned.sources])
-                except (ChangedError, FileNotFoundError):
-                    if _stream(paths(words)):
-                        raise
-                    planned = plan(context)
-                warn_of_hard_links(planned.renamed)
-            planned.run(context, held)
+    replaceable = planned.paths if planned.overwrite else ()
+    existing = [path for path in replaceable if not is_stream(path) and os.path.isfile(path)]
+    updated = _updated(existing, planned.sources) if existing else set()
+    if context.dry_run:
+        for path in updated:
+            lock.check_reach(path)
+        new = [*planned.folders, *(path for path in planned.paths if os.path.dirname(path) not in planned.folders)]
+        check_results(new, context, overwrite=planned.overwrite, renamed=planned.renamed)
         return planned
-
-    return repeated(attempt, words, context)
+    with contextlib.ExitStack() as stack:
+        held: Held = NOTHING_HELD
+        if existing:
+            wanted = lock.descriptors_of(len(existing)) + RESERVED
+            context.check_open_files(wanted)
+            calls.allow_descriptors(wanted)
+            opened, waiting = partial(open_replaced, updated=updated), lock.LockTimeout(context.lock_timeout)
+            held = stack.enter_context(lock_all(existing, waiting, opened=opened))
+            try:
+                check_unchanged([*planned.sources])
+            except (ChangedError, FileNotFoundError):
+                if _stream(paths(words)):
+                    raise
+                planned = plan(context)
+            warn_of_hard_links(planned.renamed)
+        planned.run(context, held)
+    return planned
 
 
 def check_results(

@@ -29,7 +29,7 @@ from mpired.formats.recognise import check_raw_suffix, check_records, unpacked
 from mpired.formats.spread import Records
 from mpired.log import Progress, step
 from mpired.options import INPUTS, PACKED, RECORDS, Options, PathLike, part
-from mpired.ranks import check_formats
+from mpired.ranks.opening import check_formats
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_unchanged, open_source
 from mpired.sources.source import OpenSource, Source, local_fd

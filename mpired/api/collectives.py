@@ -20,7 +20,8 @@ from mpired.errors import UsageError
 from mpired.formats.memory import all_at_hand, at_hand, path_at_hand
 from mpired.ops import OpLike, Ops, is_list, labels
 from mpired.options import PathLike, Rank, Several, checked
-from mpired.ranks import ordered, rank_list
+from mpired.ranks.lists import rank_list
+from mpired.ranks.order import ordered
 from mpired.report import Summary, summarise
 
 Ranks: TypeAlias = Several[Rank]

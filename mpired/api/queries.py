@@ -23,7 +23,7 @@ from mpired.queries import show as figures
 from mpired.queries.diff import Difference
 from mpired.queries.figures import Shown
 from mpired.queries.locate import Location
-from mpired.ranks import check_formats
+from mpired.ranks.opening import check_formats
 
 
 @with_options(*INPUTS)

@@ -20,7 +20,7 @@ from mpired.formats.memory import at_hand, masks_of, path_at_hand
 from mpired.log import notice
 from mpired.ops import OpLike
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, RECOVER, SWAP, WINDOW, MpiDatatype, PathLike, Rank
-from mpired.ranks import rank_list
+from mpired.ranks.lists import rank_list
 from mpired.windows.call import (
     WindowRequest,
     plan_accumulate,

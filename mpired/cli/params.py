@@ -30,7 +30,7 @@ from mpired.ranks import lists
 from mpired.values import FILE, FLAG, FORMAT, INPUT_FORMAT, LIKE, TYPE, Kind
 
 if TYPE_CHECKING:
-    from mpired.ranks import RankWord
+    from mpired.ranks.order import RankWord
 
 _FEW = 6
 _SHORT_FLAG = 4  # characters: -nan may be a value, and -op several options of a letter

@@ -34,7 +34,8 @@ from mpired.queries.elements import in_json, place_text
 from mpired.queries.figures import Shown
 from mpired.queries.show import BINS, ElementTable
 from mpired.queries.show import show as show_file
-from mpired.ranks import RankWord, rank_list
+from mpired.ranks.lists import rank_list
+from mpired.ranks.order import RankWord
 from mpired.report import skipped_in
 
 _SHOWN_KEYS = 4

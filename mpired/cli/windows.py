@@ -22,7 +22,7 @@ from mpired.formats import LINES
 from mpired.formats.memory import masks_of, paths
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, RECOVER, REPORT, SWAP, Group
 from mpired.queries.elements import in_json
-from mpired.ranks import rank_list
+from mpired.ranks.lists import rank_list
 from mpired.report import Description, Written, describe_request, summarise_request
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input

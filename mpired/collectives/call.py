@@ -76,7 +76,7 @@ class Call(NamedTuple):
         elif self.request.collective.to_root and len(paths) == 1:
             outputs = open_output(paths[0], overwrite=self.overwrite, context=context, held=held, level=level)
         else:
-            named = any(plan.engine.fills_drafts for plan in self.plans)  # on other machines, by these names
+            named = any(plan.engine.is_launched for plan in self.plans)  # on other machines, by these names
             outputs = Transaction(
                 paths, overwrite=self.overwrite, context=context, held=held, named=named, level=level,
                 folders=self.folders,
@@ -206,7 +206,7 @@ def _outputs(
     if not in_place and split is None and output is None:
         reason = "is missing; name results by a pattern such as 'out_{rank}.npy', or use `in_place=True`"
         raise UsageError("`output`", reason)
-    if output == "-" and context.engine and not context.engine.own_output:
+    if output == "-" and context.engine and context.engine.is_launched:
         reason = f"is standard output, which the launcher of {context.engine.name} may write to; name a file"
         raise UsageError("`output`", reason)
     names = tuple(os.fspath(name) for name in split or (output, count_valid) if name is not None)

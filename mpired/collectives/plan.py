@@ -243,7 +243,7 @@ class _Planner:
         engine, spread = self.engine, self.context.spread
         # Without the option, ranks are spread where workers would open too many files, and each machine has a rank.
         many = self.jobs * self.nranks > _MANY_OPENS and self.nranks >= self.machines
-        is_spread = engine.chains and (spread == "ranks" or (spread == "auto" and many))
+        is_spread = engine.is_launched and (spread == "ranks" or (spread == "auto" and many))
         lines: Lines = engine.runner.lines(self.jobs, self.nranks) if is_spread else ()
         # On this machine none is read ahead. Only flat ranks are: formats that decode in sequence do it themselves.
         path = self.file.path if isinstance(self.file, LocalSource) else None
@@ -388,8 +388,8 @@ def cut_segments(
         units = -(-count // unit)
         starts: Sequence[int] = range(0, count, max(1, -(-units // pieces)) * unit)
         first = ranks[0]
-        nstripes = -(-first.end // _STRIPE_BYTES)
-        if striped and first.reader is None and nstripes >= _STRIPES * pieces:  # else they would be too unequal
+        nstripes = -(-first.end // _STRIPE_BYTES) if striped and first.reader is None else 0
+        if nstripes >= _STRIPES * pieces:  # else they would be too unequal
             places = range(-(-nstripes // pieces) * _STRIPE_BYTES, first.end, -(-nstripes // pieces) * _STRIPE_BYTES)
             cuts = (-(-(place - first.offset) // first.stored.itemsize) for place in places)
             starts = [0, *(cut for cut in cuts if 0 < cut < count)]

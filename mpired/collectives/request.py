@@ -19,16 +19,8 @@ from mpired.formats.rank import Kept
 from mpired.formats.recognise import by_suffix
 from mpired.log import step
 from mpired.options import OPTIONS, Options
-from mpired.ranks import (
-    RankWord,
-    Skipped,
-    compare,
-    in_one_order,
-    open_groups,
-    skipped_warning,
-    unnatural,
-    warn_of_units,
-)
+from mpired.ranks.opening import Skipped, compare, in_one_order, open_groups, skipped_warning, warn_of_units
+from mpired.ranks.order import RankWord, unnatural
 from mpired.values import NUMBER, NUMBERS
 
 if TYPE_CHECKING:
@@ -37,6 +29,7 @@ if TYPE_CHECKING:
 _Groups: TypeAlias = tuple[tuple[RankFile, ...], ...]
 _WEIGHTS_NBYTES = 64 << 20
 _OF_USER = ("commute", "op_timeout")  # the options of user-defined ops
+_NO_RULES = ops.Rules()
 
 
 class Request(NamedTuple):
@@ -126,7 +119,8 @@ def _check(request: Request, formats: Collection[str], pairing: str) -> None:
     for op in request.ops:
         buffers = [(buffer.name, taken_by(op, buffer).datatype) for buffer in groups[0][0].buffers]
         ops.check_buffers(op, buffers, ops.Use.REDUCE, pairing=pairing, keeps=keeps)
-        ops.check_rules(op, [datatype for _, datatype in buffers], max(map(len, request.combined)))
+        if op.rules != _NO_RULES:
+            ops.check_rules(op, [datatype for _, datatype in buffers], max(map(len, request.combined)))
     kept: list[Kept] = []
     for file in (file for files in groups for file in files) if options["keep"] else ():
         if file.kept is None:

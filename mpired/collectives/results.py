@@ -277,11 +277,11 @@ def model_of(file: RankFile, group_plan: GroupPlan, share: Share, request: Reque
     """Return the model of the result of a rank with this file."""
     # It is like the rank's file: in one dimension where the rank gets a part of the result, and without the file's own
     # header or schema where these do not describe the datatype of the results.
-    model = file.model(None if request.collective.whole else share.count_of(file.buffers[0].count))
     results, buffers = list(arrays_in(share, request.ops, file.buffers)), list[Array]()
     for result in results:
-        number = result.buffer
-        like = model.buffers[number] if result.rank is file.buffers[number] else result.rank.result
+        number, like = result.buffer, result.rank.result
+        if not request.collective.whole:
+            like = like._replace(count=share.count_of(like.count), shape=None, fortran_order=False)
         if share.has_ops:
             alone = column_of(like.name, like.columns, result.field)
             like = like.of_datatype(result.datatype)._replace(name=result.name, parts=(result.name,), alone=alone)
@@ -297,8 +297,8 @@ def model_of(file: RankFile, group_plan: GroupPlan, share: Share, request: Reque
     datatypes = [buffer.datatype for buffer in buffers]
     described = whole and datatypes == [stored_array(buffer).datatype for buffer in file.buffers]
     # Of arrays the file tells the dimensions and more, which stay.
-    keeps = described or format_named(model.format).has_arrays
-    model = model._replace(buffers=tuple(buffers), source=model.source if keeps else None)
+    keeps = described or format_named(file.format).has_arrays
+    model = Model(file.format, tuple(buffers), file.source if keeps else None, file.kept)
     if file.headers:  # of a format with attributes
         firsts = [next(iter(buffer.columns), "") for buffer in buffers]  # of pairs the array of the values
         results = [each._replace(name=name) for each, name in zip(results, firsts, strict=True)]

@@ -208,7 +208,7 @@ def fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
     is_sent = not plan.engine.same_host
     drafts = [target.file for target in targets if target.file.inode[1]]
     # Workers on other machines write several results, in folders that all can write to.
-    if plan.engine.fills_drafts and len(drafts) >= max(2, len(targets)):
+    if plan.engine.is_launched and len(drafts) >= max(2, len(targets)):
         from mpired.engines import probe  # noqa: PLC0415 - for other machines only
 
         one_in_each = {os.path.dirname(draft.path): draft for draft in drafts}

@@ -71,17 +71,15 @@ class Engine(NamedTuple):
     doc: str = ""
     package: str = ""  # the package that it needs, "" for none
     takes: tuple[str, ...] = ()  # the options that are for it alone
-    own_output: bool = True  # whether standard output is the command's alone: a launcher may write there, too
     stops_ops: bool = True  # whether a worker can stop a call of an op: it needs a process whose main thread is its own
     # Variables of the environment that say that something has started it (what a launcher tells each process, or where
     # a scheduler is); with the variable that says which of its processes one is, from 0 on.
     told_by: Mapping[str, str] = {}
     # whether a worker drops a function at the end of a run, so that the files that it keeps open are closed then
     tells_ends: bool = True
-    # whether its workers on other machines write several results to their files: a lost worker ends the command, and
-    # none writes later
-    fills_drafts: bool = False
-    chains: bool = False  # whether its workers can be stages that hand values to one another
+    # whether a launcher has started its workers, which end together: it may write to standard output, several results
+    # are written by the workers themselves, as none writes later than the command, and they can be stages of lines
+    is_launched: bool = False
     connected: Runner | None = None  # what `connect` of the module has given, while the engine is used
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -112,7 +110,7 @@ _MPI_VARIABLES = {
 _ROWS = (
     LOCAL,
     Engine("mpi", "mpired.engines.mpi", extra="mpi", package="mpi4py", same_host=False,
-        doc="the processes that srun or mpiexec has started", own_output=False, fills_drafts=True, chains=True,
+        doc="the processes that srun or mpiexec has started", is_launched=True,
         takes=("engine_timeout",), told_by=_MPI_VARIABLES),
     Engine("dask", "mpired.engines.dask", extra="dask", package="distributed", same_host=False,
         doc="the workers of a Dask scheduler that runs", takes=("scheduler", "engine_timeout"), stops_ops=False,
@@ -144,8 +142,8 @@ def connected(options: Mapping[str, Any]) -> Iterator[Engine]:
         if options[name] is not None and name not in row.takes:
             engines = ", ".join(each.name for each in ENGINES.values() if name in each.takes)
             raise UsageError(f"`{name}`", f"is for the engine {engines}, and this one is {row.name}; leave it out")
-    if options.get("spread") == "ranks" and not row.chains:
-        engines = ", ".join(each.name for each in ENGINES.values() if each.chains)
+    if options.get("spread") == "ranks" and not row.is_launched:
+        engines = ", ".join(each.name for each in ENGINES.values() if each.is_launched)
         reason = f"ranks is for the engine {engines}, whose workers hand blocks to one another, and this one is"
         raise UsageError("`spread`", f"{reason} {row.name}; leave it out")
     with contextlib.ExitStack() as stack:

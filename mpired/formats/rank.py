@@ -59,7 +59,7 @@ class Cells(NamedTuple):
 
 
 class Model(NamedTuple):
-    """The model of a result; `RankFile.model` returns that of a rank's file."""
+    """The model of a result."""
 
     format: str  # the name of the format that the result has unless the user wants another
     buffers: tuple[Array, ...]  # its arrays, one at least
@@ -114,13 +114,6 @@ class RankFile(NamedTuple):
         """The names of those that results like this file have neither combined nor carried."""
         there = {name for each in self.buffers for name in each.columns}.union(self.kept.names if self.kept else ())
         return [name for name in self.names if name not in there]
-
-    def model(self, count: int | None = None) -> Model:
-        """Return the model of a result like this file, perhaps with `count` elements in one dimension."""
-        buffers = [each.result for each in self.buffers]
-        if count is not None:
-            buffers = [each._replace(count=count, shape=None, fortran_order=False) for each in buffers]
-        return Model(self.format, tuple(buffers), self.source, self.kept)
 
     def ordered_as(self, other: RankFile) -> RankFile:
         """Return it with its buffers in the order of another file's, if they have the same names."""

@@ -52,8 +52,7 @@ from mpired.queries.elements import (
     value_text,
 )
 from mpired.queries.pictures import DifferenceMap, answered, check_replaces_none, drawing
-from mpired.ranks import check_formats, compare, in_one_order
-from mpired.ranks.opening import is_of_rank
+from mpired.ranks.opening import check_formats, compare, in_one_order, is_of_rank
 from mpired.sources.directory import is_one_rank
 from mpired.sources.open import check_unchanged
 

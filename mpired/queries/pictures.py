@@ -20,7 +20,7 @@ from mpired.files.output import open_output
 from mpired.formats import Array, RankFile
 from mpired.options import Options
 from mpired.queries.figures import Bins, Figures, Part, Plane
-from mpired.ranks import RankWord
+from mpired.ranks.order import RankWord
 from mpired.sources.open import check_no_input
 
 MOST_CELLS = 1000

@@ -24,7 +24,7 @@ from mpired.options import Options
 from mpired.queries.elements import numbers
 from mpired.queries.figures import Figures, Plane, Shown, measure
 from mpired.queries.pictures import MOST_CELLS, answered, check_replaces_none, drawing
-from mpired.ranks import check_formats, compare
+from mpired.ranks.opening import check_formats, compare
 from mpired.sources.open import check_unchanged
 from mpired.values import parsed_index
 

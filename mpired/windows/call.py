@@ -24,7 +24,7 @@ from mpired.formats.memory import ArrayRank
 from mpired.log import step
 from mpired.ops.rules import holds, real_type
 from mpired.options import INPUTS, PLACES, RANKING, WINDOW_VALUES, Options, PathLike, checked, part
-from mpired.ranks import Opened, check_formats, skipped_warning
+from mpired.ranks.opening import Opened, check_formats, skipped_warning
 from mpired.ranks.order import path_of
 from mpired.windows.once import Key, keys_of
 from mpired.windows.origin import Origin, OriginLike, check_like, open_origin

@@ -56,7 +56,8 @@ class Origin:
             reason = f"has {array.count} elements, fewer than `origin_disp={first}` and `origin_count={count}` need"
             raise CountError(self.name, reason)
         self.open_nbytes = _COLUMNS_NBYTES if array.isolated else 0  # memory while it is open
-        self.open_nbytes += unpacking_nbytes([array.source])
+        if array.source.packed is not None:
+            self.open_nbytes += unpacking_nbytes([array.source])
         self._runs, self._places = runs, np.empty(0, np.int64)  # of a flat file
         self.places_nbytes = 0  # memory of the places of elements, and of all between them
         if runs is not None:

@@ -127,7 +127,12 @@ class Runs:
             within = _expanded(np.zeros_like(ncuts), ncuts, most)
             counts = np.minimum(np.repeat(counts, ncuts) - within, most)
             starts, first = np.repeat(starts, ncuts) + within * self.itemsize, np.repeat(first, ncuts) + within
-        for group in _groups(starts, starts + counts * self.itemsize):
+        # Neighbouring runs that together are about a batch, with the small gaps between them, are one.
+        nbytes, gaps = counts * self.itemsize, np.zeros_like(starts)
+        gaps[1:] = starts[1:] - (starts + nbytes)[:-1]
+        number = np.cumsum(nbytes + np.where(gaps <= _GAP_NBYTES, gaps, 0)) // _BATCH_NBYTES
+        borders = [*(np.flatnonzero(np.diff(number, prepend=-1))).tolist(), len(starts)]
+        for group in itertools.starmap(slice, itertools.pairwise(borders)):
             if group.stop - group.start == 1:
                 start, count, index = (int(each[group.start]) for each in (starts, counts, first))
                 ranges, at = [(start, start + count * self.itemsize)], None
@@ -170,19 +175,6 @@ def _expanded(starts: np.ndarray, counts: np.ndarray, step: int) -> np.ndarray:
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     numbers: np.ndarray = np.repeat(starts, counts) + within * step
     return numbers
-
-
-def _groups(starts: np.ndarray, ends: np.ndarray) -> Iterator[slice]:
-    """Yield neighbouring pieces that together are about a batch, with the small gaps between them."""
-    if not len(starts):
-        return
-    gaps = np.zeros_like(starts)
-    gaps[1:] = starts[1:] - ends[:-1]
-    costs = ends - starts + np.where(gaps <= _GAP_NBYTES, gaps, 0)
-    number = np.cumsum(costs) // _BATCH_NBYTES
-    borders = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(starts)]
-    for start, stop in itertools.pairwise(borders):
-        yield slice(start, stop)
 
 
 def _laid_out(starts: np.ndarray, counts: np.ndarray, itemsize: int) -> tuple[list[tuple[int, int]], np.ndarray]:

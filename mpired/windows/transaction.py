@@ -33,7 +33,7 @@ from mpired.formats import Model, format_named
 from mpired.formats.rank import lacking, reordered
 from mpired.log import step
 from mpired.ops.rules import holds
-from mpired.ranks import check_formats
+from mpired.ranks.opening import check_formats
 from mpired.sources.directory import check_one_file
 from mpired.sources.local import LocalSource, stamp_of
 from mpired.windows.call import WindowRequest
@@ -197,7 +197,8 @@ class Work:
             for arrays in self._origins:
                 _compare(target, arrays, within)
             for i, window in enumerate(target.windows):
-                ops.check_rules(op, [window.datatype], 1)
+                if op.rules.missing is not None:
+                    ops.check_rules(op, [window.datatype], 1)
                 has_null = window.nullable or not request.inputs.nullable or ops.stands_for_null(op, window.datatype)
                 lacking = [window.nulls != 0, *(arrays[i].array.nulls != 0 for arrays in self._origins)]
                 if not has_null and ops.may_be_null(op, window.datatype, lacking):
