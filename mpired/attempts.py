@@ -85,7 +85,7 @@ def carry_out(plan: Callable[[Context], _C], words: Sequence[RankWord], context:
 
 
 def _locked(planned: _C, plan: Callable[[Context], _C], words: Sequence[RankWord], context: Context) -> _C:
-    """Do a call under the locks of the files that it replaces; return its plan, which is made again if these changed."""
+    """Do a call under the locks of the files that it replaces; return its plan, made again if these changed."""
     # A dry run ends with the checks: nothing is made, locked, or finished that an interrupted command has left.
     replaceable = planned.paths if planned.overwrite else ()
     existing = [path for path in replaceable if not is_stream(path) and os.path.isfile(path)]
