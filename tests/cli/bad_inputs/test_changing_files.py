@@ -82,6 +82,15 @@ def test_file_that_changes_while_it_is_read(name, change, folder):
     assert (folder / "out").read_bytes() == b"the old result"
 
 
+def test_a_file_that_is_replaced_at_its_last_read_is_refused(folder):
+    """A file too large to be read when it is inspected: only its status can show a change during the last read."""
+    (folder / "good.npy").write_bytes(npy_of(np.arange(10_000.0)))
+    # Each attempt reads the start, and then all elements.
+    setup = at_reads(lambda number: _replace(Path("good.npy")) if number % 2 else None)
+    refused(reduce("--op", "sum", "good.npy", "-o", "out", "-f", cwd=folder, setup=setup), 3, "good.npy: changed while")
+    assert (folder / "out").read_bytes() == b"the old result"
+
+
 @each("times", [1, 2, 1000])
 def test_file_that_is_replaced_while_it_is_read_is_read_again(times, folder):
     """A writer that comes in between, as `accumulate` does, is no reason to fail; one that does so each time is."""
