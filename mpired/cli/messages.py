@@ -275,7 +275,7 @@ def tell_failure(failure: Failure, cli: click.Group, words: Sequence[str], more:
         fields = failure._asdict() | {"warnings": _warning_texts()}
         with contextlib.suppress(OSError):
             (show if is_free else write)(json_line(fields))
-    # Signals but that of ctrl-C are sent by programs, or when there is no terminal: in JSON only.
+    # Other signals than that of ctrl-C come from programs, or from a terminal that is closed: in JSON only.
     in_words = failure.exit_status < KILLED or (failure.exit_status == KILLED + signal.SIGINT and not quiet)
     if in_words and (is_free or not as_json):
         text = f"{failure.subject}: {failure.reason}" if failure.subject else failure.reason

@@ -154,13 +154,11 @@ def plan_call(  # noqa: PLR0913 - all that a call is
             others = [(options["types"], "the named datatypes"), *((file, "the op") for file in request.op_files)]
             check_no_input(existing, others)
         for path in paths if options["link"] or options["level"] is not None else ():
-            if Compression.of(path, options["level"]) is None:
-                if options["level"] is not None:
-                    reason = (
-                        f"is for compressed results ({', '.join(codecs.SUFFIXES)}), and {path} is none; leave it out"
-                    )
-                    raise UsageError("`level`", reason)
-            elif options["link"]:
+            is_packed = Compression.of(path, options["level"]) is not None
+            if options["level"] is not None and not is_packed:
+                what = f"is for compressed results ({', '.join(codecs.SUFFIXES)})"
+                raise UsageError("`level`", f"{what}, and {path} is none; leave it out")
+            if options["link"] and is_packed:
                 raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
     overwrite = in_place or options["overwrite"]
     nlocked = sum(map(os.path.isfile, paths)) if overwrite else 0

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _Groups: TypeAlias = tuple[tuple[RankFile, ...], ...]
 _WEIGHTS_NBYTES = 64 << 20
 _OF_USER = ("commute", "op_timeout")  # the options of user-defined ops
-_NO_RULES = ops.Rules()
 
 
 class Request(NamedTuple):
@@ -119,7 +118,7 @@ def _check(request: Request, formats: Collection[str], pairing: str) -> None:
     for op in request.ops:
         buffers = [(buffer.name, taken_by(op, buffer).datatype) for buffer in groups[0][0].buffers]
         ops.check_buffers(op, buffers, ops.Use.REDUCE, pairing=pairing, keeps=keeps)
-        if op.rules != _NO_RULES:
+        if op.rules != ops.Rules():
             ops.check_rules(op, [datatype for _, datatype in buffers], max(map(len, request.combined)))
     kept: list[Kept] = []
     for file in (file for files in groups for file in files) if options["keep"] else ():

@@ -114,18 +114,24 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArr
 
 def _with_times_of(results: Sequence[ResultArray], ranks: Sequence[RankTime]) -> Sequence[RankTime]:
     """Return the ranks whose times results in one file have: one for only `first` or only `last`, all for others."""
-    names = {None if each.field == VALID or each.op.user else each.op.name for each in results}
-    if names == {"FIRST"}:
+    wanted = {*map(_one_rank, results)}
+    if wanted == {"FIRST"}:
         return ranks[:1]
-    return ranks[-1:] if names == {"LAST"} else ranks
+    return ranks[-1:] if wanted == {"LAST"} else ranks
+
+
+def _one_rank(result: ResultArray) -> str:
+    """Return which rank a result is of, "FIRST" or "LAST"; "" if it is of all."""
+    is_one = result.op.name in {"FIRST", "LAST"} and not result.op.user and result.field != VALID
+    return result.op.name if is_one else ""
 
 
 def _doubts(time: str, result: ResultArray, *, is_changed: bool) -> list[str]:
     """Return why the times of a file are not those of a result without a method; [] if they are."""
-    if result.op.name in {"FIRST", "LAST"} and not result.op.user:
+    if which := _one_rank(result):
         what = f"{time!r} is not the time of {result.name!r}, which is of one rank"
         way_out = "put {op} into the name of `output`, for a file of each op"
-        return [f"{what}; {way_out}"] if is_changed or result.op.name == "LAST" else []
+        return [f"{what}; {way_out}"] if is_changed or which == "LAST" else []
     what = f"{time!r} has the times of one rank, and {result.name!r} is of all ranks"
     return [] if is_changed else [f"{what}; `cell_methods` do not say so, because CF has no method for {result.op}"]
 

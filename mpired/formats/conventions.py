@@ -5,6 +5,7 @@ They name missing values, units, packing, and the arrays without measured values
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
@@ -253,6 +254,11 @@ def of_result(
         own[FILL] = default.reshape(1)
     of_values = (SCALE, OFFSET) if unpacked else ()
     return own, {*OF_THE_TYPE, *of_values, *(() if is_same and not unpacked else (UNSIGNED,))}
+
+
+def dimension_names(length: int) -> Iterator[str]:
+    """Yield names for a new dimension of a length: one may belong to a dimension of another length."""
+    return (f"dim_{length}{'_' * more}" for more in itertools.count())
 
 
 def powered(unit: str, power: int) -> str:

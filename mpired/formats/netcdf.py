@@ -278,11 +278,11 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: dict[str, int], cells: 
         if 0 in buffer.dimensions[1:]:
             reason = "have no form in netCDF unless the first dimension is that of none"
             raise DatatypeError("arrays without elements", reason)
-        dims = []
-        for length in buffer.dimensions:
-            names = (f"dim_{length}" + "_" * number for number in itertools.count())
-            dims.append(next(each for each in names if dimensions.setdefault(each, length) == length))
-        like = _Var(name, tuple(dims), {}, code)
+        dims = tuple(
+            next(each for each in conventions.dimension_names(length) if dimensions.setdefault(each, length) == length)
+            for length in buffer.dimensions
+        )
+        like = _Var(name, dims, {}, code)
     elif buffer.origin != buffer.own_name:  # it has other values
         attributes = {key: each for key, each in like.attributes.items() if key in conventions.PLACES}
         like = replace(like, attributes=attributes)

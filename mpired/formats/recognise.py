@@ -136,9 +136,7 @@ def by_suffix(path: str) -> Format | None:
 
 def _suffix(path: str) -> str:
     """Return the ending of a name that may mean a format, without that of compressed bytes behind it."""
-    name = path.rpartition(os.sep)[2].lower()
-    if name.endswith(codecs.SUFFIXES):
-        name = os.path.splitext(name)[0]
+    name = codecs.stripped(path.rpartition(os.sep)[2]).lower()
     if name.endswith(_LONG_SUFFIXES):
         return next(each for each in _LONG_SUFFIXES if name.endswith(each))
     suffix = os.path.splitext(name)[1]

@@ -11,7 +11,6 @@ import functools
 import importlib
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple, NoReturn
@@ -139,8 +138,7 @@ def _without_doubles(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def _read_index(source: Source, context: Context) -> dict[str, Any]:
     """Return an index: `weight_map`, the shard of each tensor, and `metadata`; of shards without one that of theirs."""
     if isinstance(source, ShardsSource):
-        folder = os.path.dirname(source.name)
-        parts = {each: _read_header(open_source(os.path.join(folder, each), context)) for each in source.names}
+        parts = {each: _read_header(_shard(source, each, context)) for each in source.names}
         pairs = [(name, shard) for shard, part in parts.items() for name in part.tensors]
         if twice := {*pairs} - {*dict(pairs).items()}:
             _bad(source, f"the tensor {min(twice)[0]!r} is in two shards")
@@ -156,14 +154,19 @@ def _read_index(source: Source, context: Context) -> dict[str, Any]:
     return index
 
 
+def _shard(index: Source, name: str, context: Context) -> Source:
+    """Return a shard, which is in the directory of its index."""
+    return open_source(index.name[: index.name.rfind("/") + 1] + name, context)
+
+
 def _headers(source: Source, context: Context) -> list[_Header]:
     """Return the header of a file, or those of all shards of an index, which agree with it."""
     if not source.name.endswith(INDEX_SUFFIX):
         return [_read_header(source)]
     shards: dict[str, str] = _read_index(source, context)["weight_map"]
-    found, folder = [], source.name[: source.name.rfind("/") + 1]
+    found: list[_Header] = []
     for shard in sorted({*shards.values()}):
-        found.append(_read_header(open_source(folder + shard, context)))
+        found.append(_read_header(_shard(source, shard, context)))
         own = {name for name, where in shards.items() if where == shard}
         if wrong := own ^ found[-1].tensors.keys():
             _bad(source, f"the index and the shard {shard} disagree on the tensor {min(wrong)!r}")
@@ -240,11 +243,7 @@ def divided(
 ) -> Iterator[tuple[str, Sequence[int], ArrayLayout]]:
     """Lay out results in shards like those of the model, and in an index: yield name, arrays and layout of each."""
     assert model.source is not None  # noqa: S101 - an index
-    index, nbytes, folder = (
-        _read_index(model.source, model.context),
-        0,
-        model.source.name[: model.source.name.rfind("/") + 1],
-    )
+    index, nbytes = _read_index(model.source, model.context), 0
     kept = model.kept if isinstance(model.kept, KeptArrays) else KeptArrays(model.source, (), Library(PiecesFile))
     origins = {each.name: each.origin for each in model.buffers} | {name: name for name in kept.names}
     shards = {
@@ -255,7 +254,7 @@ def divided(
         carried = tuple(each for each in kept.carried if shards[each.name] == shard)
         part = model._replace(
             buffers=tuple(model.buffers[number] for number in own),
-            source=open_source(folder + shard, model.context),
+            source=_shard(model.source, shard, model.context),
             kept=kept._replace(carried=carried),
         )
         layout = prepare(part)
@@ -285,10 +284,7 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
 
 def note(source: Source) -> str | None:
     """Return what a file says of where it comes from; None for nothing."""
-    metadata = (
-        _read_index(source, NO_LIMITS)["metadata"]
-        if source.name.endswith(INDEX_SUFFIX)
-        else _read_header(source).metadata
-    )
+    is_index = source.name.endswith(INDEX_SUFFIX)
+    metadata = _read_index(source, NO_LIMITS)["metadata"] if is_index else _read_header(source).metadata
     found: str | None = metadata.get(_NOTE)
     return found

@@ -172,10 +172,10 @@ def summary(ops: Sequence[Op]) -> tuple[str, ...]:
     holders: dict[str, list[str]] = {}
     for op in ops:
         rules = op.rules
+        overflow = {"wrap": "overflow expected", "error": "overflow refused"}.get(rules.overflow, "")
         words = {
             f"at {rules.quantile}": rules.quantile is not None,
-            {"wrap": "overflow expected", "error": "overflow refused"}.get(rules.overflow, ""): rules.overflow
-            != "warn",
+            overflow: bool(overflow),
             f"{rules.missing} is missing": rules.missing is not None,
             f"computed in {_name(rules.accumulate_in)}": rules.accumulate_in is not None,
             f"converted to {_name(rules.result_type)}": rules.result_type is not None,

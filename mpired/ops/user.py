@@ -129,12 +129,8 @@ class Function(NamedTuple):
     @property
     def properties(self) -> Properties:
         """The properties that the decorator of the function sets, or at least its docstring."""
-        properties = getattr(self.call, "mpired_op", None)
-        return (
-            properties
-            if isinstance(properties, Properties)
-            else Properties(commute=self.commute, doc=first_line(self.call))
-        )
+        own = getattr(self.call, "mpired_op", None)
+        return own if isinstance(own, Properties) else Properties(commute=self.commute, doc=first_line(self.call))
 
     def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Leave `invec op inoutvec` in `inoutvec`."""

@@ -314,9 +314,8 @@ def _compare_buffers(this: str, file: RankFile, reference: tuple[str, RankFile],
     if both[0] != both[1] and (op is None or ops.widest(op, both) is None):
         pairs = [(a.datatype, b.datatype) for a, b in zip(file.buffers, reference[1].buffers, strict=True)]
         option = "" if op is None else ops.widening(op, pairs)
-        option += (
-            " and `index='rank'`" if option and inputs.taken == Group(0) else ""
-        )  # ops of pairs and of plain values
+        if option and inputs.taken == Group(0):  # ops of pairs and of plain values
+            option += " and `index='rank'`"
         wider = f", compute in a wider one with {option}" if option else ""
         reason = f"{this} has datatype {both[0].label}{where}, but {_named(reference)} has {both[1].label}"
         raise DatatypeError(path, f"{reason}; convert to one datatype{wider}{_OR_SKIP}")
