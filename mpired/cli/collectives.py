@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from mpired import attempts, log
+from mpired import log
+from mpired.attempts import carry_out, repeated
 from mpired.cli import params
 from mpired.cli.messages import end_without, tell_plan, tell_summary, warned
 from mpired.collectives.call import plan_call
@@ -148,7 +149,7 @@ def _combine(name: str, ranks: Sequence[str], op: str, output: str | None, given
     plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
     with connected(options) as engine:
         context = params.context()._replace(engine=engine)
-        planned = attempts.carry_out(plan, named, context)
+        planned = repeated(partial(carry_out, plan, named), named, context)
     if context.dry_run:
         tell_plan(describe_call(planned), [source.name for source in planned.sources])
     else:

@@ -60,7 +60,7 @@ def read_request(
     group_b = options["group_b"]
     if group_b is not None and not list(group_b):
         raise UsageError("`group_b`", "has no ranks; leave it out for one group")
-    named: Sequence[Any] = ops.each_of(op) if collective.several else [op]
+    named: Sequence[Any] = ops.each_of(op) if collective.several and ops.is_list(op) else [op]
     chosen = _resolve(named, options)
     inputs = _inputs(chosen, options, context)._replace(in_place="in_place" in collective.fixed)
     pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options else ""
@@ -203,7 +203,7 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...
     """Return the ops, each with those of the options of values that it takes; one that none takes is an error."""
     if options["weights_from"] is not None:
         options = {**options, "weights": _weights(options["weights_from"])}
-    found = [_named_op(op, options) for op in named]
+    found = [ops.resolve(op, options["op_timeout"]) or _of_function(op, options) for op in named]
     are_several = len(found) > 1
     takes = [{*(_OF_USER if op.user else op.takes)} if are_several else set() for op in found]
     chosen: list[ops.Op] = []
@@ -230,13 +230,8 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...
     return tuple(chosen)
 
 
-def _named_op(op: ops.OpLike, options: Options) -> ops.Op:
-    """Return the op that a caller means, without rules; nothing of a user-defined one is loaded yet."""
-    if ops.is_list(op):
-        text = op if isinstance(op, str) else "`op`"
-        raise UsageError(text, "is a list of ops, which `mpired reduce` and `mpired locate` take; name one op")
-    if (known := ops.resolve(op, options["op_timeout"])) is not None:
-        return known
+def _of_function(op: object, options: Options) -> ops.Op:
+    """Return the op of a function of this process."""
     if not callable(op):
         raise UsageError("`op`", f"{op!r} is neither the name of an op nor a function")
     if options["op_timeout"] is not None:

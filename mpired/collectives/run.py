@@ -281,8 +281,9 @@ _P = TypeVar("_P")  # progress of a segment, with the number of bytes read: `nby
 
 def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: Context) -> Generator[_P, None, None]:
     """Let the engine work on all segments of a plan; yield the outcome of their pieces, in any order."""
-    blocks = ", ".join(map(str, plan.block_counts))
-    log.plan(f"segments {len(plan.segments)}, elements in a block {blocks}, ranks open at once {plan.max_open}")
+    if log.collected:
+        blocks = ", ".join(map(str, plan.block_counts))
+        log.plan(f"segments {len(plan.segments)}, elements in a block {blocks}, ranks open at once {plan.max_open}")
     # In workers of this machine, and only because a library decodes.
     decodes_apart = plan.engine is LOCAL and plan.isolated and not any(op.user for op in plan.ops)
     if plan.lines:

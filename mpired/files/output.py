@@ -95,7 +95,7 @@ def open_output(
 ) -> Output:
     """Open the output of a path: `-` is standard output, a URL an object, anything but a file a stream."""
     packing = Compression.of(path, level)
-    if is_url(path):
+    if "://" in path and is_url(path):
         from mpired.files.stores import RemoteOutput  # noqa: PLC0415 - most results are files
 
         return RemoteOutput(path, overwrite=overwrite, packing=packing)

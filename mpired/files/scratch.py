@@ -24,8 +24,9 @@ class Compression(NamedTuple):
     @classmethod
     def of(cls, path: str, level: int | None) -> Compression | None:
         """Return the compression of a result by its name, None if it is not compressed."""
-        codec = codecs.by_suffix(path)
-        return None if codec is None else cls(codec, codec.checked_level(level))
+        if not path.lower().endswith(codecs.SUFFIXES) or (codec := codecs.by_suffix(path)) is None:
+            return None
+        return cls(codec, codec.checked_level(level))
 
     @property
     def nbytes(self) -> int:

@@ -136,7 +136,9 @@ def by_suffix(path: str) -> Format | None:
 
 def _suffix(path: str) -> str:
     """Return the ending of a name that may mean a format, without that of compressed bytes behind it."""
-    name = codecs.stripped(path.rpartition(os.sep)[2]).lower()
+    name = path.rpartition(os.sep)[2].lower()
+    if name.endswith(codecs.SUFFIXES):
+        name = codecs.stripped(name)
     if name.endswith(_LONG_SUFFIXES):
         return next(each for each in _LONG_SUFFIXES if name.endswith(each))
     suffix = os.path.splitext(name)[1]

@@ -64,10 +64,15 @@ def with_properties(op: Op, properties: user.Properties, *, commute: bool | None
 def resolve(op: OpLike, timeout: float | None = None, use: Use = Use.REDUCE) -> Op | None:
     """Return the op that a caller means; nothing of the user's is loaded yet. None for functions that are not known."""
     # Functions such as `sum` are of one array, so as ops they can mean nothing else than the predefined ones.
-    if isinstance(op, str):
-        return _SYNONYMS.get(op) or _of_text(op, timeout, use)
     if isinstance(op, Op):
         return op
+    if isinstance(op, str) and op in _SYNONYMS:
+        return _SYNONYMS[op]
+    if use is Use.REDUCE and is_list(op):
+        text = op if isinstance(op, str) else "`op`"
+        raise UsageError(text, "is a list of ops, which `mpired reduce` and `mpired locate` take; name one op")
+    if isinstance(op, str):
+        return _of_text(op, timeout, use)
     if name := mpi4py_objects.op_name(op):
         return table.get(name)
     return next((row for row in (*table.OPS, *table.STATISTICS) if any(op is each for each in row.synonyms)), None)

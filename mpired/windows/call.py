@@ -195,9 +195,9 @@ def _request(
         names, op, inputs, placement, options["commit"], options["durability"] == "full",
         origins=opened.files, whole=is_whole, within=within, doubts=doubts,
     )  # fmt: skip
-    # Which describe origins alone.
-    formats = {origin.format for arrays in opened.files for origin in arrays if origin.format}
-    check_formats(InputOptions(offset=inputs.offset, count=inputs.count), formats)
+    if inputs.is_particular:  # these two describe origins alone
+        formats = {origin.format for arrays in opened.files for origin in arrays if origin.format}
+        check_formats(InputOptions(offset=inputs.offset, count=inputs.count), formats)
     if options.get("once") or options.get("once_key") is not None:
         request = replace(request, keys=keys_of(opened.files, opened.words, op, options, placement.indices))
     return request if options["create"] is None else _with_create(request, options)

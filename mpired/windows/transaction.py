@@ -181,7 +181,8 @@ class Work:
         """Let a legal request pass, before anything is written."""
         request, op, first = self.request, self.request.op, self.windows[0]
         use = ops.Use.FETCH if request.fetch else ops.Use.ACCUMULATE
-        check_formats(request.inputs, self._formats)
+        if request.inputs.is_particular:
+            check_formats(request.inputs, self._formats)
         for target in self.windows:
             ops.check_buffers(op, [(each.name, each.datatype) for each in target.windows], use)
             if len(target.windows) != len(first.windows):
