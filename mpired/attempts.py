@@ -17,9 +17,10 @@ from mpired.context import RESERVED, Context
 from mpired.engines import LOCAL
 from mpired.errors import ChangedError, UsageError
 from mpired.files import calls, lock
+from mpired.files.access import lock_all
 from mpired.files.lock import NOTHING_HELD, Held, open_replaced
-from mpired.files.names import check_are_data
-from mpired.files.places import check_new, is_stream, lock_all, warn_of_hard_links
+from mpired.files.places import check_are_data, inode, is_stream, warn_of_hard_links
+from mpired.files.transaction import check_new
 from mpired.files.urls import is_url
 from mpired.formats.decoding import Decoder
 from mpired.ranks.order import RankWord
@@ -132,7 +133,7 @@ def _updated(existing: Sequence[str], sources: Iterable[Source]) -> set[str]:
     inodes = set()
     for path in existing:
         with contextlib.suppress(FileNotFoundError):  # it has been removed meanwhile
-            inodes.add(lock.inode(os.stat(path)))
+            inodes.add(inode(os.stat(path)))
     # Of one inode the paths decide: a hard link is another file.
     read = set(calls.real_paths(source.name for source in sources if source.inode is None or source.inode in inodes))
     return {path for path in existing if os.path.realpath(path) in read}

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from mpired import log
 from mpired.api.outcome import as_arrays
-from mpired.api.signatures import with_options
+from mpired.api.signatures import all_at_hand, at_hand, path_at_hand, with_options
 from mpired.attempts import carry_out, repeated
 from mpired.collectives.call import plan_call, plan_fold
 from mpired.collectives.request import Request, read_request
@@ -18,11 +18,9 @@ from mpired.collectives.table import COLLECTIVES, DEFAULTS
 from mpired.context import Context
 from mpired.engines import connected
 from mpired.errors import UsageError
-from mpired.formats.memory import all_at_hand, at_hand, path_at_hand
 from mpired.ops import OpLike, Ops, is_list, labels
 from mpired.options import PathLike, Rank, Several, checked
-from mpired.ranks.lists import rank_list
-from mpired.ranks.order import ordered
+from mpired.ranks.order import ordered, rank_list
 from mpired.report import Summary, summarise
 
 Ranks: TypeAlias = Several[Rank]

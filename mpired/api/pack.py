@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from mpired.api.outcome import shaped
-from mpired.api.signatures import with_options
+from mpired.api.signatures import path_at_hand, with_options
 from mpired.attempts import carry_out, repeated
 from mpired.context import Context
 from mpired.errors import UsageError
 from mpired.files.scratch import Scratch
 from mpired.formats import ARRAY
-from mpired.formats.memory import path_at_hand
 from mpired.options import PACK, UNPACK, PathLike
 from mpired.packing import Packing, plan_pack, plan_unpack
 from mpired.report import PackSummary, summarise_packing

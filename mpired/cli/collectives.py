@@ -19,8 +19,7 @@ from mpired.engines import connected
 from mpired.errors import InputWarning, MaskedWarning, OrderWarning, OverflowWarning, SameFileWarning
 from mpired.files.places import is_terminal
 from mpired.options import LOCAL, REPORT
-from mpired.ranks.lists import rank_list
-from mpired.ranks.order import RankWord, ordered
+from mpired.ranks.order import RankWord, ordered, rank_list
 from mpired.report import describe_call, summarise
 
 _AFTER = (OverflowWarning, InputWarning, MaskedWarning, OrderWarning, SameFileWarning)  # the summary

@@ -16,11 +16,9 @@ from mpired.context import Context
 from mpired.errors import MpiredError, UsageError, with_others
 from mpired.files import calls
 from mpired.files.lock import Held
-from mpired.files.names import check_are_data
-from mpired.files.output import Output, open_output
-from mpired.files.places import in_the_way, is_stream
+from mpired.files.places import check_are_data, in_the_way, is_stream
 from mpired.files.scratch import Compression, Scratch
-from mpired.files.transaction import Transaction
+from mpired.files.transaction import Output, Transaction, open_output
 from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
 from mpired.formats import Array, ArrayLayout, AtHand, format_named

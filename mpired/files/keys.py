@@ -26,7 +26,7 @@ import numpy as np
 from mpired.errors import BufferFileError, UsageError, number
 from mpired.files import calls, copying
 from mpired.files.lock import Target
-from mpired.files.names import KEYS, Place, digest, own_path
+from mpired.files.places import KEYS, Place, digest, own_path
 
 ATTRIBUTE = copying.OWN_ATTRIBUTES + "once"
 KEY_NBYTES = 16

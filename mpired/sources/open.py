@@ -14,9 +14,8 @@ from mpired import interrupts
 from mpired.context import FEW_BYTES, STREAMED_BASE_NBYTES, Context
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls, mounts
-from mpired.files.lock import inode
-from mpired.files.names import check_is_data, has_log
-from mpired.files.places import recover_for_reading
+from mpired.files.access import recover_for_reading
+from mpired.files.places import check_is_data, has_log, inode
 from mpired.files.urls import identity, is_url
 from mpired.sources.directory import INDEX_SUFFIX, DirectorySource, ShardsSource, index_in, is_store
 from mpired.sources.local import LocalSource

@@ -15,8 +15,7 @@ from mpired.context import Context
 from mpired.datatypes import Datatype, Group, value_index
 from mpired.datatypes.dtypes import BY_NAME
 from mpired.errors import DatatypeError, MpiredWarning, OpError, UsageError
-from mpired.files.lock import inode
-from mpired.files.names import check_are_data
+from mpired.files.places import check_are_data, inode
 from mpired.files.urls import check_are_files
 from mpired.formats import Array, InputOptions, Model, open_rank
 from mpired.formats.input_options import ORDERS

@@ -25,10 +25,11 @@ from mpired.errors import (
     UsageError,
     number,
 )
+from mpired.files.access import lock_all
 from mpired.files.keys import Keys
 from mpired.files.keys import of_file as keys_of_file
 from mpired.files.lock import LockTimeout, Target, open_replaced
-from mpired.files.places import lock_all, warn_of_hard_links
+from mpired.files.places import warn_of_hard_links
 from mpired.formats import Model, format_named
 from mpired.formats.rank import lacking, reordered
 from mpired.log import step
