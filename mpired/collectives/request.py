@@ -145,15 +145,15 @@ def _check(request: Request, formats: Collection[str], pairing: str) -> None:
 
 def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> InputOptions:
     """Return the options of the inputs, with what the chosen ops ask for."""
-    taken = ~Group(0)
+    taken, first = ~Group(0), chosen[0]
     for each in chosen:
         is_paired = options["index"] is not None and each.groups == Group.PAIR  # with pairs made of the values of files
         taken &= VALUES if is_paired else each.groups
     inputs = InputOptions.of(options, context)._replace(
-        nullable=chosen[0].rules.nulls != "error",
+        nullable=first.rules.nulls != "error",
         named=any(op.user for op in chosen),
         taken=taken,
-        op=next(iter(_takers(chosen, options["accumulate_in"])), None),
+        op=first if "accumulate_in" in first.takes else next(iter(_takers(chosen, options["accumulate_in"])), None),
         keep=tuple(options["keep"]),
         # A result in place, or with a part of a rank's file, is made in another order. And a rank that is left out must
         # be known before its elements are combined.
