@@ -61,10 +61,9 @@ class Counted(NamedTuple):
 
 
 def remember(fd: int, value: bytes) -> None:
-    """Give a file the attribute, in the place of the one that it has; an empty one is none."""
+    """Give a file the attribute, in the place of the one that it has."""
     try:
-        if value:
-            os.setxattr(fd, ATTRIBUTE, value)
+        os.setxattr(fd, ATTRIBUTE, value)
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.E2BIG, errno.ERANGE, errno.EDQUOT}:
             error.strerror = f"has no room for {len(value)} more bytes of extended attributes ({error.strerror})"
