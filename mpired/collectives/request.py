@@ -254,7 +254,7 @@ def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options,
     for op in chosen:
         if inputs.datatype is not None and not (has_indices and op.groups == Group.PAIR):
             datatype = ops.widest(op, [inputs.datatype]) or inputs.datatype
-            ops.check(op, datatype, ops.Use.REDUCE, pairing=pairing)
+            ops.check_buffers(op, [("", datatype)], ops.Use.REDUCE, pairing=pairing)
             _ = inputs.datatype.form
 
 

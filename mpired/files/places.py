@@ -26,7 +26,7 @@ from mpired.files.urls import is_url
 if TYPE_CHECKING:
     import hashlib
 
-LOG, DRAFT, KEYS, _OLD_JOURNAL = b".%b.mpired", b".%b.mpired-new", b"%b.mpired-keys", b".%b.mpired-journal"
+LOG, DRAFT, KEYS, _OLD_JOURNAL = ".%s.mpired", ".%s.mpired-new", "%s.mpired-keys", ".%s.mpired-journal"
 # Why such a file is not one of the user.
 _OWN_FILES = {
     LOG: "belongs to an unfinished change of {of}, and is not data; `mpired recover` of that file finishes the change",
@@ -34,7 +34,7 @@ _OWN_FILES = {
     KEYS: "has the keys of updates of {of}, and is not data",
     _OLD_JOURNAL: "is the journal of an unfinished update of {of} by mpired 0.1; finish it with that version:"
     " `mpired recover`",
-    b".%b.mpired-together": "has results that mpired 0.1 has not put in place yet, and puts there: `mpired recover` of"
+    ".%s.mpired-together": "has results that mpired 0.1 has not put in place yet, and puts there: `mpired recover` of"
     " one of them",
 }
 _LONGEST_BASE = 200
@@ -56,12 +56,12 @@ def digest(data: bytes = b"", nbytes: int = 16, person: bytes = b"") -> hashlib.
     return hashlib.blake2b(data, digest_size=nbytes, person=person)
 
 
-def own_path(path: str, form: bytes = LOG) -> str:
+def own_path(path: str, form: str = LOG) -> str:
     """Return the path of a file of our own beside a file, with a digest in the place of a long name."""
     directory, slash, name = path.rpartition(os.sep)
-    base = os.fsencode(name)
-    own = form % (base if len(base) <= _LONGEST_BASE else base[:100] + b"." + digest(base).hexdigest().encode())
-    return directory + slash + os.fsdecode(own)
+    if len(name) > _LONGEST_BASE // 4 and len(base := os.fsencode(name)) > _LONGEST_BASE:  # a character has 4 bytes
+        name = f"{os.fsdecode(base[:100])}.{digest(base).hexdigest()}"
+    return directory + slash + form % name
 
 
 class Place:
@@ -115,7 +115,7 @@ def check_is_data(path: str, *, changes: bool = False) -> str:
     followed = calls.followed(path)
     for each in (path, followed):
         for form, reason in _OWN_FILES.items() if ".mpired" in each else ():
-            base, (before, after) = os.path.basename(each.rstrip(os.sep)), os.fsdecode(form).split("%b")
+            base, (before, after) = os.path.basename(each.rstrip(os.sep)), form.split("%s")
             of = base.removeprefix(before).removesuffix(after)
             if of and base == before + of + after:
                 raise BufferFileError(path, reason.format(of=of))
@@ -131,13 +131,17 @@ def check_are_data(words: Iterable[object]) -> None:
     # and to open a FIFO again would wait for a writer that never comes.
     pipes: dict[tuple[int, int], str] = {}
     for path in (os.fspath(word) for word in words if isinstance(word, str | os.PathLike)):
-        if ".mpired" in path or os.path.islink(path):
-            check_is_data(path)
         try:
-            status = os.stat(path)
+            status = os.lstat(path)
         except (OSError, ValueError):  # raised again where the file is opened
-            continue
-        if stat.S_ISFIFO(status.st_mode):
+            status = None
+        is_link = status is not None and stat.S_ISLNK(status.st_mode)
+        if ".mpired" in path or is_link:
+            check_is_data(path)
+        if is_link:
+            with contextlib.suppress(OSError):
+                status = os.stat(path)
+        if status is not None and stat.S_ISFIFO(status.st_mode):
             pipe = status.st_dev, status.st_ino
             if pipe in pipes:
                 raise UsageError(path, f"is the same pipe as {pipes[pipe]!r}, and can be one rank only")

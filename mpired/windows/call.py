@@ -129,7 +129,7 @@ def _on_one_element(
         where |= {"target_disp": where["target_disp"] or 0, "target_count": 1}
 
     def complete(request: WindowRequest, datatype: Datatype) -> WindowRequest:
-        ops.check(op, datatype, ops.Use.FETCH)
+        ops.check_buffers(op, [("", datatype)], ops.Use.FETCH)
         is_swap = op.name == ops.COMPARE_AND_SWAP.name
         expected = element_of(compare, datatype, "COMPARE", inputs) if is_swap else None
         own = inputs._replace(datatype=datatype, type_order=None)
