@@ -20,6 +20,7 @@ from mpired.formats.array import UNKNOWN_COUNT, stored_array, within_memory
 from mpired.ops import Op
 from mpired.ops.state import state_of
 from mpired.sources.local import LocalSource
+from mpired.sources.stream import unpacking_nbytes
 
 # Blocks that stay in the second-level cache were measured fastest; at 1 MiB a third is lost.
 _BLOCK_BYTES = 256 << 10
@@ -185,8 +186,6 @@ class _Planner:
         self.file = source.packed or source  # of the first rank: where it is, the others are
         self.unpacking = 0  # memory that decompressing all ranks takes
         if self.nforward:
-            from mpired.sources.compressed import unpacking_nbytes  # noqa: PLC0415 - few ranks are compressed
-
             self.unpacking = unpacking_nbytes(file.source for file in files if file.source.is_forward)
         # the memory of a process before its blocks
         self.base = (STREAMED_BASE_NBYTES if self.is_decoded else BASE_NBYTES) + self.unpacking

@@ -1,4 +1,4 @@
-"""The words of a call, understood: the op, and the ranks of each group with their headers."""
+"""The words of a call, understood: the op, and the ranks of each group with their headers, perhaps as pairs."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
-from mpired import log, ops
+import numpy as np
+
+from mpired import datatypes, log, ops
 from mpired.collectives.table import Collective, taken_by
 from mpired.context import Context
-from mpired.datatypes import Datatype, Group
-from mpired.datatypes.pairs import VALUES
-from mpired.errors import UsageError
+from mpired.datatypes import DATATYPES, Datatype, Group
+from mpired.datatypes.pairs import INDICES, VALUES, column_names
+from mpired.errors import DatatypeError, OpError, UsageError
 from mpired.formats import InputOptions, RankFile, decoding, format_named
 from mpired.formats.array import UNKNOWN_COUNT, with_stored
-from mpired.formats.derived import Widening, widened
+from mpired.formats.derived import GeneratedIndices, Widening, widened, with_indices
 from mpired.formats.rank import Kept
 from mpired.formats.recognise import by_suffix
 from mpired.log import step
 from mpired.options import OPTIONS, Options
 from mpired.ranks.opening import Skipped, compare, in_one_order, open_groups, skipped_warning, warn_of_units
-from mpired.ranks.order import RankWord, unnatural
+from mpired.ranks.order import EXAMPLE, RankWord, numbers_of, unnatural
 from mpired.values import NUMBER, NUMBERS
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 _Groups: TypeAlias = tuple[tuple[RankFile, ...], ...]
 _WEIGHTS_NBYTES = 64 << 20
+_INDEX_TYPES = ("INT", "INT64_T")  # the usual ones
 _OF_USER = ("commute", "op_timeout")  # the options of user-defined ops
 
 
@@ -92,9 +95,7 @@ def read_request(
         groups = _widened(groups, chosen, options["accumulate_in"])
     words = [group.words for group in opened]
     if options["index"] is not None:
-        from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
-
-        groups = indices.as_pairs(groups, words, options)
+        groups = _as_pairs(groups, words, options)
     note = None
     if options["provenance"]:
         from mpired.provenance import Note  # noqa: PLC0415 - few calls record where results come from
@@ -298,3 +299,77 @@ def _counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _
     pairs = zip(ranks, unknown, strict=True)
     given = iter([like_known(what, file) if is_unknown else file for (what, file), is_unknown in pairs])
     return tuple(tuple(next(given) for _ in files) for files in groups)
+
+
+def _as_pairs(
+    groups: Sequence[tuple[RankFile, ...]], words: Sequence[Sequence[RankWord]], options: Options
+) -> tuple[tuple[RankFile, ...], ...]:
+    """Return plain ranks as pairs for MINLOC and MAXLOC: the index of an element, and the type that holds it."""
+    counting = options["index"] == "global"
+    firsts = []  # the index of the first element of each rank of each group
+    for files, own in zip(groups, words, strict=True):
+        step = files[0].buffers[0].count if counting else 1
+        steps = [rank * step for rank in range(len(files))]
+        firsts.append(_numbers(files, own, options["rank_regex"]) if options["index"] == "number" else steps)
+    index = _index_type(options["index_type"], groups, firsts, counting=counting)
+    # The columns of indices may not have the names of others.
+    names = [name for buffer in groups[0][0].buffers for name in column_names(buffer.name)]
+    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
+        reason = f"makes indices named {twice!r}, and that name is taken; choose others with `columns`, or rename it"
+        raise UsageError("`index`", reason)
+
+    def with_index(file: RankFile, first: int) -> RankFile:
+        buffers = []
+        for each in file.buffers:
+            pair, what = datatypes.value_index(each.datatype, index), f"{each.datatype.label}"
+            what = f"{each.name!r} of {what}" if each.name else what
+            if each.datatype.group is Group.PAIR:
+                raise OpError("`index`", f"makes pairs of plain values, and {what} is a pair; leave it out")
+            if pair is None:
+                raise OpError("`index`", f"makes pairs of numbers that max takes, which {what} is not")
+            buffers.append(with_indices(each, pair, GeneratedIndices(first, counting)))
+        return file._replace(buffers=buffers)
+
+    return tuple(tuple(map(with_index, files, numbers)) for files, numbers in zip(groups, firsts, strict=True))
+
+
+def _numbers(files: Sequence[RankFile], words: Sequence[RankWord], regex: str | None) -> list[int]:
+    """Return the number in the name of each rank's file."""
+    paths = [word if isinstance(word, str) else word.path for word in words]
+    ranks: dict[int, str] = {}
+    for file, number in zip(files, numbers_of(paths, regex), strict=True):
+        name = file.source.name
+        if number is not None and number not in ranks and file.source.inode is not None:
+            ranks[number] = name
+            continue
+        reason = f"has the same number ({number}) in its name as {ranks[number]}" if number in ranks else ""
+        ways = f"use `index='rank'`, or say where it is, such as with {EXAMPLE}"
+        raise UsageError(name, f"{reason or 'has no number in its name'}; {ways}")
+    return list(ranks)
+
+
+def _index_type(
+    text: Any, groups: Sequence[Sequence[RankFile]], firsts: Sequence[Sequence[int]], *, counting: bool
+) -> Datatype:
+    """Return the type of indices: the one that is wanted, or else the first usual one that holds all."""
+    last: list[tuple[int, int, str]] = []  # the largest index of each rank, its rank, and its name
+    for files, numbers in zip(groups, firsts, strict=True):
+        for rank, (file, first) in enumerate(zip(files, numbers, strict=True)):
+            most = max((buffer.count for buffer in file.buffers), default=0)
+            last.append((first + (max(0, most - 1) if counting else 0), rank, file.source.name))
+    greatest, rank, name = max(last)
+    if text is None:
+        types = [row for each in _INDEX_TYPES for row in DATATYPES if row.name == each]
+    else:
+        datatype, order = datatypes.parse(text)
+        if datatype.group not in INDICES or order is not None:
+            wrong = "is not an integer type; use int, int64_t or another"
+            reason = "has a byte order; leave that out" if order else wrong
+            raise DatatypeError("`index_type`", f"{text} {reason}")
+        types = [datatype]
+    for each in types:
+        if greatest <= np.iinfo(each.form).max:
+            return each
+    reason = f"{types[-1].label} cannot hold the index {greatest} of rank {rank} ({name})"
+    way_out = "use a wider one, such as int64_t or uint64_t, or `index='rank'`"
+    raise UsageError("`index_type`", f"{reason}; {way_out}")
