@@ -17,12 +17,12 @@ from mpired.context import RESERVED, Context
 from mpired.engines import LOCAL
 from mpired.errors import ChangedError, UsageError
 from mpired.files import calls, lock
+from mpired.files.access import lock_all
 from mpired.files.lock import NOTHING_HELD, Held, open_replaced
-from mpired.files.names import check_are_data
-from mpired.files.places import check_new, is_stream, lock_all, warn_of_hard_links
+from mpired.files.places import check_are_data, inode, is_stream, warn_of_hard_links
+from mpired.files.transaction import check_new
 from mpired.files.urls import is_url
 from mpired.formats.decoding import Decoder
-from mpired.formats.memory import paths
 from mpired.ranks.order import RankWord
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import STANDARD_INPUT, Source
@@ -55,7 +55,8 @@ _C = TypeVar("_C", bound=Planned)
 def repeated(call: Callable[[Context], _R], words: Iterable[RankWord], context: Context) -> _R:
     """Make a call, and again if a file of its words changed while it was read: its writer may have replaced it."""
     # Not if it is an object of a store, or if workers may be on other machines.
-    engine, number, inputs = context.engine or LOCAL, 0, [*paths(words)]
+    engine, number = context.engine or LOCAL, 0
+    inputs = [path for word in words if (path := word if isinstance(word, str) else word.path) is not None]
     if (context.dry_run or not engine.same_host) and (stream := _stream(inputs)):  # before it is read
         reason = "is a stream, which can be read only once; `dry_run` looks at files"
         if not context.dry_run:
@@ -80,13 +81,10 @@ def repeated(call: Callable[[Context], _R], words: Iterable[RankWord], context: 
 
 
 def carry_out(plan: Callable[[Context], _C], words: Sequence[RankWord], context: Context) -> _C:
-    """Plan a call, lock the files that it replaces, and do it; return the plan that was carried out."""
-    return repeated(lambda context: _locked(plan(context), plan, words, context), words, context)
-
-
-def _locked(planned: _C, plan: Callable[[Context], _C], words: Sequence[RankWord], context: Context) -> _C:
-    """Do a call under the locks of the files that it replaces; return its plan, made again if these changed."""
-    # A dry run ends with the checks: nothing is made, locked, or finished that an interrupted command has left.
+    """Plan a call, and do it under the locks of the files that it replaces; return the plan that was carried out."""
+    # It is made again if these have changed. A dry run ends with the checks: nothing is made, locked, or finished that
+    # an interrupted command has left.
+    planned = plan(context)
     replaceable = planned.paths if planned.overwrite else ()
     existing = [path for path in replaceable if not is_stream(path) and os.path.isfile(path)]
     updated = _updated(existing, planned.sources) if existing else set()
@@ -107,7 +105,7 @@ def _locked(planned: _C, plan: Callable[[Context], _C], words: Sequence[RankWord
             try:
                 check_unchanged([*planned.sources])
             except (ChangedError, FileNotFoundError):
-                if _stream(paths(words)):
+                if _stream(words):
                     raise
                 planned = plan(context)
             warn_of_hard_links(planned.renamed)
@@ -124,9 +122,10 @@ def check_results(
         warn_of_hard_links(results if renamed is None else renamed)
 
 
-def _stream(inputs: Iterable[str]) -> str | None:
-    """Return the first path that is a stream."""
-    return next(filter(is_stream, inputs), None)
+def _stream(words: Iterable[RankWord]) -> str | None:
+    """Return the first path of ranks that is a stream."""
+    paths = (word if isinstance(word, str) else word.path for word in words)
+    return next((path for path in paths if path and is_stream(path)), None)
 
 
 def _updated(existing: Sequence[str], sources: Iterable[Source]) -> set[str]:
@@ -134,7 +133,7 @@ def _updated(existing: Sequence[str], sources: Iterable[Source]) -> set[str]:
     inodes = set()
     for path in existing:
         with contextlib.suppress(FileNotFoundError):  # it has been removed meanwhile
-            inodes.add(lock.inode(os.stat(path)))
+            inodes.add(inode(os.stat(path)))
     # Of one inode the paths decide: a hard link is another file.
     read = set(calls.real_paths(source.name for source in sources if source.inode is None or source.inode in inodes))
     return {path for path in existing if os.path.realpath(path) in read}

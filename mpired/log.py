@@ -72,21 +72,21 @@ class _Steps(NamedTuple):
     within: list[float]  # of the steps within those that run
 
 
-_collected: dict[int, _Steps] = {}  # by thread
+collected: dict[int, _Steps] = {}  # by thread; empty if no call's steps are collected
 
 
 @contextlib.contextmanager
 def collect_steps(write: Callable[[str], object] | None) -> Iterator[None]:
     """Collect the steps of this thread in the block, and write their lines; a call within another adds to its steps."""
     thread, started = threading.get_ident(), time.monotonic()
-    if write is None or thread in _collected:
+    if write is None or thread in collected:
         yield
         return
-    _collected[thread] = steps = _Steps([], {}, [0.0])
+    collected[thread] = steps = _Steps([], {}, [0.0])
     try:
         yield
     finally:
-        del _collected[thread]
+        del collected[thread]
     if steps.seconds:
         lines = (f"{seconds:.3f} s {name}" for name, seconds in steps.seconds.items())
         for line in (*steps.plans, *lines, f"{time.monotonic() - started:.3f} s in all"):
@@ -96,7 +96,7 @@ def collect_steps(write: Callable[[str], object] | None) -> Iterator[None]:
 @contextlib.contextmanager
 def step(name: str) -> Iterator[None]:
     """Measure the time of the block as a step, if steps are collected."""
-    steps = _collected.get(threading.get_ident())
+    steps = collected.get(threading.get_ident())
     if steps is None:
         yield
         return
@@ -113,7 +113,7 @@ def step(name: str) -> Iterator[None]:
 
 def plan(text: str) -> None:
     """Note how the work is cut."""
-    steps = _collected.get(threading.get_ident())
+    steps = collected.get(threading.get_ident())
     if steps is not None and text not in steps.plans:
         steps.plans.append(text)
 

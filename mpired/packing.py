@@ -17,10 +17,9 @@ from mpired.datatypes.typemap import transfer
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
 from mpired.files import calls, copying
 from mpired.files.lock import Held
-from mpired.files.names import check_are_data
-from mpired.files.output import Output, open_output
-from mpired.files.places import is_stream
+from mpired.files.places import check_are_data, is_stream
 from mpired.files.scratch import Compression, Scratch
+from mpired.files.transaction import Output, open_output
 from mpired.files.urls import check_are_files
 from mpired.formats import RAW, Array, FlatLayout, InputOptions, Layout, Model, output_format, recognise, spread
 from mpired.formats.array import blocks, within_budget

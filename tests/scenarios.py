@@ -13,7 +13,7 @@ from mpired import interrupts
 from mpired.context import NO_LIMITS
 from mpired.errors import BufferFileError
 from mpired.files import calls, keys
-from mpired.files.names import Place
+from mpired.files.places import Place
 from mpired.files.recovery import recover_files
 from mpired.files.transaction import Transaction
 from mpired.options import ACCUMULATE, checked

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from mpired import attempts, log
+from mpired import log
 from mpired.api.outcome import as_arrays
-from mpired.api.signatures import with_options
+from mpired.api.signatures import all_at_hand, at_hand, path_at_hand, with_options
+from mpired.attempts import carry_out, repeated
 from mpired.collectives.call import plan_call, plan_fold
 from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import group_plans, model_of
@@ -17,11 +18,9 @@ from mpired.collectives.table import COLLECTIVES, DEFAULTS
 from mpired.context import Context
 from mpired.engines import connected
 from mpired.errors import UsageError
-from mpired.formats.memory import all_at_hand, at_hand, path_at_hand
 from mpired.ops import OpLike, Ops, is_list, labels
 from mpired.options import PathLike, Rank, Several, checked
-from mpired.ranks.lists import rank_list
-from mpired.ranks.order import ordered
+from mpired.ranks.order import ordered, rank_list
 from mpired.report import Summary, summarise
 
 Ranks: TypeAlias = Several[Rank]
@@ -91,14 +90,14 @@ def _call(
             path = output if output is None or isinstance(output, str) else path_at_hand(output, "output")
             plan = partial(plan_call, name, words, op, path, options)
             with log.collect_warnings(also=log.warn) as warned:
-                done = attempts.carry_out(plan, named, context)
+                done = repeated(partial(carry_out, plan, named), named, context)
             return summarise(done, warned)
         for each in ("to", "overwrite", "link", "header", "level", "provenance"):
             if options[each] != DEFAULTS[each]:
                 raise UsageError(f"`{each}`", "is for files; name them with `output`, or leave it out")
         plan_arrays = partial(read_request, collective, words, op, options)
         by_op = is_list(op)
-        groups = attempts.repeated(lambda context: _results(plan_arrays(context), by_op=by_op), named, context)
+        groups = repeated(lambda context: _results(plan_arrays(context), by_op=by_op), named, context)
     if collective.to_root:
         return groups[0][options["root"]]
     return groups[0] if len(groups) == 1 else tuple(groups)

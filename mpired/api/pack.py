@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from mpired import attempts
 from mpired.api.outcome import shaped
-from mpired.api.signatures import with_options
+from mpired.api.signatures import path_at_hand, with_options
+from mpired.attempts import carry_out, repeated
 from mpired.context import Context
 from mpired.errors import UsageError
 from mpired.files.scratch import Scratch
 from mpired.formats import ARRAY
-from mpired.formats.memory import path_at_hand
 from mpired.options import PACK, UNPACK, PathLike
 from mpired.packing import Packing, plan_pack, plan_unpack
 from mpired.report import PackSummary, summarise_packing
@@ -49,11 +48,11 @@ def pack(
     file = path_at_hand(file, "file")
     if output is not None:
         plan = partial(plan_pack, file, path_at_hand(output, "output"), options)
-        return summarise_packing(attempts.carry_out(plan, [file], context))
+        return summarise_packing(repeated(partial(carry_out, plan, [file]), [file], context))
     if options["to"] or options["datarep"]:
         raise UsageError("`to` and `datarep`", "are for a file; name one with `output`")
     plan = partial(plan_pack, file, "-", {**options, "to": ARRAY.name})
-    return attempts.repeated(partial(_array, plan), [file], context)
+    return repeated(partial(_array, plan), [file], context)
 
 
 def _array(plan_of: Callable[[Context], Packing], context: Context) -> np.ndarray:
@@ -100,4 +99,4 @@ def unpack(
     into = None if into is None else path_at_hand(into, "into")
     plan = partial(plan_unpack, packed, "-" if output is None else path_at_hand(output, "output"), into, options)
     files = [packed] if into is None else [packed, into]
-    return summarise_packing(attempts.carry_out(plan, files, context))
+    return summarise_packing(repeated(partial(carry_out, plan, files), files, context))

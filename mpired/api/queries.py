@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from mpired import attempts
-from mpired.api.signatures import with_options
+from mpired.api.signatures import all_at_hand, at_hand, path_at_hand, with_options
 from mpired.context import Context
 from mpired.errors import UsageError
 from mpired.formats import AtHand, InputOptions, RankFile, open_rank
-from mpired.formats.memory import ArrayRank, all_at_hand, at_hand, path_at_hand
+from mpired.formats.memory import ArrayRank
 from mpired.ops import Ops, is_list
 from mpired.options import DIFF, INPUTS, LOCATE, SHOW, Options, PathLike, Rank, Several
 from mpired.queries import diff as differences

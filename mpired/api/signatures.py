@@ -1,19 +1,25 @@
-"""Signatures and documentation of functions whose keywords are rows of the table of options."""
+"""Signatures and documentation of functions whose keywords are rows of the table of options, and their ranks."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
+import glob
 import inspect
+import os
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
+
+import numpy as np
 
 from mpired import interrupts
 from mpired.context import Context
-from mpired.errors import MpiredError
+from mpired.errors import MpiredError, UsageError
 from mpired.files.urls import signed
+from mpired.formats.memory import ArrayRank, AtHand, OpenFile
 from mpired.log import log_steps, no_progress, shown_by
 from mpired.options import Group, Option, checked, keyword, rows
 
@@ -98,6 +104,58 @@ def _documented(text: str, table: Mapping[str, Option]) -> str:
         if "Raises" not in titles:
             sections.insert(2 if "Returns" in titles else 1, _RAISES)
     return "\n\n".join([head, *sections])
+
+
+def at_hand(rank: object, name: str) -> str | AtHand:
+    """Return what a caller in Python means by a rank: a path as text, or else an array or an open file by this name."""
+    if isinstance(rank, str | os.PathLike):
+        return os.fsdecode(rank)
+    if isinstance(rank, AtHand):
+        return rank
+    if isinstance(rank, np.ndarray):
+        return ArrayRank(f"array of {name}", rank)
+    if hasattr(rank, "read"):
+        file, path = OpenFile(f"open file of {name}", rank), getattr(rank, "name", None)
+        with contextlib.suppress(AttributeError, OSError, TypeError, ValueError):
+            if isinstance(path, str | bytes) and os.path.samestat(os.stat(path), os.fstat(cast("Any", rank).fileno())):
+                file.path = file.name = os.fsdecode(path)
+        return file
+    kind = type(rank).__name__
+    reason = f"is of the type {kind}; a rank is the path of a file, an array, or a file that is open as bytes"
+    raise UsageError(name, reason)
+
+
+def path_at_hand(path: object, name: str) -> str:
+    """Return the path that a caller in Python gives by a parameter of this name."""
+    if isinstance(path, str | os.PathLike):
+        return os.fsdecode(path)
+    raise UsageError(f"`{name}`", f"is of the type {type(path).__name__}; give the path of a file, such as 'a.npy'")
+
+
+def all_at_hand(ranks: object, option: str = "ranks", which: str = "rank {}") -> Sequence[str | AtHand]:
+    """Return what a caller in Python means by several ranks, in order."""
+    if isinstance(ranks, str | bytes | os.PathLike):
+        path = os.fsdecode(ranks)
+        way_out = f"sorted(glob.glob({path!r}))" if glob.has_magic(path) else "a list of paths, one per rank"
+        raise UsageError(option, f"is one path; give {way_out}")
+    if isinstance(ranks, np.ndarray) or hasattr(ranks, "read"):
+        kind = "array" if isinstance(ranks, np.ndarray) else "open file"
+        raise UsageError(option, f"is one {kind}; give a list, one a rank")
+    try:
+        each = list(ranks)  # type: ignore[call-overload]
+    except TypeError:
+        reason = f"is of the type {type(ranks).__name__}; give a list of paths, arrays or open files"
+        raise UsageError(option, reason) from None
+    words: list[str | AtHand] = []
+    for number, rank in enumerate(each):
+        word = rank if isinstance(rank, str) else at_hand(rank, which.format(number))
+        if isinstance(word, str) and "://" in word:
+            word = signed(word)
+        elif isinstance(rank, str) and glob.has_magic(rank) and not os.path.lexists(rank):
+            reason = f"is a pattern, and there is no such file; use sorted(glob.glob({rank!r}))"
+            raise UsageError(rank, reason)
+        words.append(word)
+    return words
 
 
 def _signed(value: Any) -> Any:

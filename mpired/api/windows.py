@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 from mpired.api.outcome import as_numpy
-from mpired.api.signatures import with_options
+from mpired.api.signatures import at_hand, path_at_hand, with_options
 from mpired.attempts import repeated
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError
 from mpired.files.recovery import Recovered, recover_files
 from mpired.formats import AtHand
-from mpired.formats.memory import at_hand, masks_of, path_at_hand
+from mpired.formats.memory import masks_of
 from mpired.log import notice
 from mpired.ops import OpLike
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, RECOVER, SWAP, WINDOW, MpiDatatype, PathLike, Rank
-from mpired.ranks.lists import rank_list
+from mpired.ranks.order import rank_list
 from mpired.windows.call import (
     WindowRequest,
     plan_accumulate,

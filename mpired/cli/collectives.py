@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from mpired import attempts, log
+from mpired import log
+from mpired.attempts import carry_out, repeated
 from mpired.cli import params
 from mpired.cli.messages import end_without, tell_plan, tell_summary, warned
 from mpired.collectives.call import plan_call
@@ -18,8 +19,7 @@ from mpired.engines import connected
 from mpired.errors import InputWarning, MaskedWarning, OrderWarning, OverflowWarning, SameFileWarning
 from mpired.files.places import is_terminal
 from mpired.options import LOCAL, REPORT
-from mpired.ranks.lists import rank_list
-from mpired.ranks.order import RankWord, ordered
+from mpired.ranks.order import RankWord, ordered, rank_list
 from mpired.report import describe_call, summarise
 
 _AFTER = (OverflowWarning, InputWarning, MaskedWarning, OrderWarning, SameFileWarning)  # the summary
@@ -148,7 +148,7 @@ def _combine(name: str, ranks: Sequence[str], op: str, output: str | None, given
     plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
     with connected(options) as engine:
         context = params.context()._replace(engine=engine)
-        planned = attempts.carry_out(plan, named, context)
+        planned = repeated(partial(carry_out, plan, named), named, context)
     if context.dry_run:
         tell_plan(describe_call(planned), [source.name for source in planned.sources])
     else:

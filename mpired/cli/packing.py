@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from mpired import attempts
+from mpired.attempts import carry_out, repeated
 from mpired.cli import params
 from mpired.cli.messages import tell_plan, tell_summary
 from mpired.context import Context
@@ -57,7 +57,7 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> Non
 def _carry_out(plan: Callable[[Context], Any], files: list[str]) -> None:
     """Do a call that writes one file, and print its summary."""
     context = params.context()
-    planned = attempts.carry_out(plan, files, context)
+    planned = repeated(partial(carry_out, plan, files), files, context)
     if context.dry_run:  # `pack` alone has one
         tell_plan(describe_packing(planned), [source.name for source in planned.sources])
         return

@@ -26,7 +26,7 @@ from mpired.formats import FORMATS, format_names
 from mpired.log import collect_steps, no_progress
 from mpired.ops import STATISTICS, Use, ops_for
 from mpired.options import FLAGS, OPTIONS, REPORT, RUNNING, SECTIONS, Option, checked, keyword
-from mpired.ranks import lists
+from mpired.ranks import order
 from mpired.values import FILE, FLAG, FORMAT, INPUT_FORMAT, LIKE, TYPE, Kind
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def context() -> Context:
 
 def expand(*groups: Sequence[str]) -> list[list[RankWord]]:
     """Return the ranks that the words for each group mean, in the command that runs."""
-    return lists.expand(groups, report().get("rank_numbers"))
+    return order.expand(groups, report().get("rank_numbers"))
 
 
 def is_written(name: str) -> bool:

@@ -21,9 +21,8 @@ from mpired.cli.pages import describe_file, json_lines, lines_of, page_lines, wr
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError, escaped, raise_all
 from mpired.files.keys import of_file
-from mpired.files.names import check_are_data
-from mpired.files.output import open_output
-from mpired.files.places import is_stream
+from mpired.files.places import check_are_data, is_stream
+from mpired.files.transaction import open_output
 from mpired.formats import format_named
 from mpired.formats.decoding import decode_worker
 from mpired.formats.memory import paths
@@ -34,8 +33,7 @@ from mpired.queries.elements import in_json, place_text
 from mpired.queries.figures import Shown
 from mpired.queries.show import BINS, ElementTable
 from mpired.queries.show import show as show_file
-from mpired.ranks.lists import rank_list
-from mpired.ranks.order import RankWord
+from mpired.ranks.order import RankWord, rank_list
 from mpired.report import skipped_in
 
 _SHOWN_KEYS = 4

@@ -16,13 +16,13 @@ from mpired.cli import params, signals
 from mpired.cli.messages import end_without, json_line, report, say, show, tell, tell_plan, tell_summary, warned
 from mpired.context import Context
 from mpired.errors import UsageError, escaped
-from mpired.files.names import check_is_data
+from mpired.files.places import check_is_data
 from mpired.files.recovery import Recovered, recover_files
 from mpired.formats import LINES
 from mpired.formats.memory import masks_of, paths
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, RECOVER, REPORT, SWAP, Group
 from mpired.queries.elements import in_json
-from mpired.ranks.lists import rank_list
+from mpired.ranks.order import rank_list
 from mpired.report import Description, Written, describe_request, summarise_request
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input

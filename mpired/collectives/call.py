@@ -16,11 +16,9 @@ from mpired.context import Context
 from mpired.errors import MpiredError, UsageError, with_others
 from mpired.files import calls
 from mpired.files.lock import Held
-from mpired.files.names import check_are_data
-from mpired.files.output import Output, open_output
-from mpired.files.places import in_the_way, is_stream
+from mpired.files.places import check_are_data, in_the_way, is_stream
 from mpired.files.scratch import Compression, Scratch
-from mpired.files.transaction import Transaction
+from mpired.files.transaction import Output, Transaction, open_output
 from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
 from mpired.formats import Array, ArrayLayout, AtHand, format_named
@@ -148,7 +146,7 @@ def plan_call(  # noqa: PLR0913 - all that a call is
         _check_beside([*paths, *beside])
     files = (*paths, *beside)
     if not in_place:
-        if existing := [name for name in files if is_url(name) or os.path.exists(name)]:
+        if existing := [name for name in files if os.path.exists(name) or ("://" in name and is_url(name))]:
             read = ((source, name) for name, file in labelled(request.groups) for source in file.sources)
             check_no_input(existing, read, _WAY_OUT[collective.to_root])
             others = [(options["types"], "the named datatypes"), *((file, "the op") for file in request.op_files)]
@@ -222,7 +220,7 @@ def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Reque
     for result in results:
         packing = Compression.of(result.path, options["level"])
         encoding = max(encoding, format_named(result.format).encoding + (packing.nbytes if packing else 0))
-    if any(is_url(result.path) for result in results):
+    if any("://" in result.path and is_url(result.path) for result in results):
         from mpired.files.stores import sending_nbytes  # noqa: PLC0415 - most results are files
 
         buffers = group_plan.senders[0].buffers

@@ -20,6 +20,7 @@ from mpired.formats.array import UNKNOWN_COUNT, stored_array, within_memory
 from mpired.ops import Op
 from mpired.ops.state import state_of
 from mpired.sources.local import LocalSource
+from mpired.sources.stream import unpacking_nbytes
 
 # Blocks that stay in the second-level cache were measured fastest; at 1 MiB a third is lost.
 _BLOCK_BYTES = 256 << 10
@@ -185,8 +186,6 @@ class _Planner:
         self.file = source.packed or source  # of the first rank: where it is, the others are
         self.unpacking = 0  # memory that decompressing all ranks takes
         if self.nforward:
-            from mpired.sources.compressed import unpacking_nbytes  # noqa: PLC0415 - few ranks are compressed
-
             self.unpacking = unpacking_nbytes(file.source for file in files if file.source.is_forward)
         # the memory of a process before its blocks
         self.base = (STREAMED_BASE_NBYTES if self.is_decoded else BASE_NBYTES) + self.unpacking
@@ -246,11 +245,12 @@ class _Planner:
         is_spread = engine.is_launched and (spread == "ranks" or (spread == "auto" and many))
         lines: Lines = engine.runner.lines(self.jobs, self.nranks) if is_spread else ()
         # On this machine none is read ahead. Only flat ranks are: formats that decode in sequence do it themselves.
-        path = self.file.path if isinstance(self.file, LocalSource) else None
-        is_remote = path is not None and mounts.is_remote(path)
         preferred = ahead = 0  # the bytes that the file system wishes to be read, 0 for any
-        if path is not None and (is_remote or not engine.same_host):
-            preferred = min(mounts.preferred_nbytes(path), _MOST_PREFERRED_BYTES)
+        is_remote = False
+        if isinstance(self.file, LocalSource):
+            is_remote = mounts.mount_of_device(self.file.stamp[0])[0].partition(".")[0] in mounts.REMOTE
+            if is_remote or not engine.same_host:
+                preferred = min(mounts.preferred_nbytes(self.file.path), _MOST_PREFERRED_BYTES)
         if self.max_open > 2 * _DEPTH and (is_remote or self.file.depth) and self.nranks > 1:
             depth = self.file.depth or min(_DEPTH, _DEPTH_BYTES // max(1, preferred))
             is_flat = all(

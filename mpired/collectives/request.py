@@ -1,4 +1,4 @@
-"""The words of a call, understood: the op, and the ranks of each group with their headers."""
+"""The words of a call, understood: the op, and the ranks of each group with their headers, perhaps as pairs."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
-from mpired import log, ops
+import numpy as np
+
+from mpired import datatypes, log, ops
 from mpired.collectives.table import Collective, taken_by
 from mpired.context import Context
-from mpired.datatypes import Datatype, Group
-from mpired.datatypes.pairs import VALUES
-from mpired.errors import UsageError
+from mpired.datatypes import DATATYPES, Datatype, Group
+from mpired.datatypes.pairs import INDICES, VALUES, column_names
+from mpired.errors import DatatypeError, OpError, UsageError
 from mpired.formats import InputOptions, RankFile, decoding, format_named
 from mpired.formats.array import UNKNOWN_COUNT, with_stored
-from mpired.formats.derived import Widening, widened
+from mpired.formats.derived import GeneratedIndices, Widening, widened, with_indices
 from mpired.formats.rank import Kept
 from mpired.formats.recognise import by_suffix
 from mpired.log import step
 from mpired.options import OPTIONS, Options
 from mpired.ranks.opening import Skipped, compare, in_one_order, open_groups, skipped_warning, warn_of_units
-from mpired.ranks.order import RankWord, unnatural
+from mpired.ranks.order import EXAMPLE, RankWord, numbers_of, unnatural
 from mpired.values import NUMBER, NUMBERS
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 _Groups: TypeAlias = tuple[tuple[RankFile, ...], ...]
 _WEIGHTS_NBYTES = 64 << 20
+_INDEX_TYPES = ("INT", "INT64_T")  # the usual ones
 _OF_USER = ("commute", "op_timeout")  # the options of user-defined ops
 
 
@@ -60,7 +63,7 @@ def read_request(
     group_b = options["group_b"]
     if group_b is not None and not list(group_b):
         raise UsageError("`group_b`", "has no ranks; leave it out for one group")
-    named: Sequence[Any] = ops.each_of(op) if collective.several else [op]
+    named: Sequence[Any] = ops.each_of(op) if collective.several and ops.is_list(op) else [op]
     chosen = _resolve(named, options)
     inputs = _inputs(chosen, options, context)._replace(in_place="in_place" in collective.fixed)
     pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options else ""
@@ -92,9 +95,7 @@ def read_request(
         groups = _widened(groups, chosen, options["accumulate_in"])
     words = [group.words for group in opened]
     if options["index"] is not None:
-        from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
-
-        groups = indices.as_pairs(groups, words, options)
+        groups = _as_pairs(groups, words, options)
     note = None
     if options["provenance"]:
         from mpired.provenance import Note  # noqa: PLC0415 - few calls record where results come from
@@ -145,15 +146,15 @@ def _check(request: Request, formats: Collection[str], pairing: str) -> None:
 
 def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> InputOptions:
     """Return the options of the inputs, with what the chosen ops ask for."""
-    taken = ~Group(0)
+    taken, first = ~Group(0), chosen[0]
     for each in chosen:
         is_paired = options["index"] is not None and each.groups == Group.PAIR  # with pairs made of the values of files
         taken &= VALUES if is_paired else each.groups
     inputs = InputOptions.of(options, context)._replace(
-        nullable=chosen[0].rules.nulls != "error",
+        nullable=first.rules.nulls != "error",
         named=any(op.user for op in chosen),
         taken=taken,
-        op=next(iter(_takers(chosen, options["accumulate_in"])), None),
+        op=first if "accumulate_in" in first.takes else next(iter(_takers(chosen, options["accumulate_in"])), None),
         keep=tuple(options["keep"]),
         # A result in place, or with a part of a rank's file, is made in another order. And a rank that is left out must
         # be known before its elements are combined.
@@ -203,7 +204,7 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...
     """Return the ops, each with those of the options of values that it takes; one that none takes is an error."""
     if options["weights_from"] is not None:
         options = {**options, "weights": _weights(options["weights_from"])}
-    found = [_named_op(op, options) for op in named]
+    found = [ops.resolve(op, options["op_timeout"]) or _of_function(op, options) for op in named]
     are_several = len(found) > 1
     takes = [{*(_OF_USER if op.user else op.takes)} if are_several else set() for op in found]
     chosen: list[ops.Op] = []
@@ -230,13 +231,8 @@ def _resolve(named: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op, ...
     return tuple(chosen)
 
 
-def _named_op(op: ops.OpLike, options: Options) -> ops.Op:
-    """Return the op that a caller means, without rules; nothing of a user-defined one is loaded yet."""
-    if ops.is_list(op):
-        text = op if isinstance(op, str) else "`op`"
-        raise UsageError(text, "is a list of ops, which `mpired reduce` and `mpired locate` take; name one op")
-    if (known := ops.resolve(op, options["op_timeout"])) is not None:
-        return known
+def _of_function(op: object, options: Options) -> ops.Op:
+    """Return the op of a function of this process."""
     if not callable(op):
         raise UsageError("`op`", f"{op!r} is neither the name of an op nor a function")
     if options["op_timeout"] is not None:
@@ -259,7 +255,7 @@ def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options,
     for op in chosen:
         if inputs.datatype is not None and not (has_indices and op.groups == Group.PAIR):
             datatype = ops.widest(op, [inputs.datatype]) or inputs.datatype
-            ops.check(op, datatype, ops.Use.REDUCE, pairing=pairing)
+            ops.check_buffers(op, [("", datatype)], ops.Use.REDUCE, pairing=pairing)
             _ = inputs.datatype.form
 
 
@@ -303,3 +299,77 @@ def _counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _
     pairs = zip(ranks, unknown, strict=True)
     given = iter([like_known(what, file) if is_unknown else file for (what, file), is_unknown in pairs])
     return tuple(tuple(next(given) for _ in files) for files in groups)
+
+
+def _as_pairs(
+    groups: Sequence[tuple[RankFile, ...]], words: Sequence[Sequence[RankWord]], options: Options
+) -> tuple[tuple[RankFile, ...], ...]:
+    """Return plain ranks as pairs for MINLOC and MAXLOC: the index of an element, and the type that holds it."""
+    counting = options["index"] == "global"
+    firsts = []  # the index of the first element of each rank of each group
+    for files, own in zip(groups, words, strict=True):
+        step = files[0].buffers[0].count if counting else 1
+        steps = [rank * step for rank in range(len(files))]
+        firsts.append(_numbers(files, own, options["rank_regex"]) if options["index"] == "number" else steps)
+    index = _index_type(options["index_type"], groups, firsts, counting=counting)
+    # The columns of indices may not have the names of others.
+    names = [name for buffer in groups[0][0].buffers for name in column_names(buffer.name)]
+    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
+        reason = f"makes indices named {twice!r}, and that name is taken; choose others with `columns`, or rename it"
+        raise UsageError("`index`", reason)
+
+    def with_index(file: RankFile, first: int) -> RankFile:
+        buffers = []
+        for each in file.buffers:
+            pair, what = datatypes.value_index(each.datatype, index), f"{each.datatype.label}"
+            what = f"{each.name!r} of {what}" if each.name else what
+            if each.datatype.group is Group.PAIR:
+                raise OpError("`index`", f"makes pairs of plain values, and {what} is a pair; leave it out")
+            if pair is None:
+                raise OpError("`index`", f"makes pairs of numbers that max takes, which {what} is not")
+            buffers.append(with_indices(each, pair, GeneratedIndices(first, counting)))
+        return file._replace(buffers=buffers)
+
+    return tuple(tuple(map(with_index, files, numbers)) for files, numbers in zip(groups, firsts, strict=True))
+
+
+def _numbers(files: Sequence[RankFile], words: Sequence[RankWord], regex: str | None) -> list[int]:
+    """Return the number in the name of each rank's file."""
+    paths = [word if isinstance(word, str) else word.path for word in words]
+    ranks: dict[int, str] = {}
+    for file, number in zip(files, numbers_of(paths, regex), strict=True):
+        name = file.source.name
+        if number is not None and number not in ranks and file.source.inode is not None:
+            ranks[number] = name
+            continue
+        reason = f"has the same number ({number}) in its name as {ranks[number]}" if number in ranks else ""
+        ways = f"use `index='rank'`, or say where it is, such as with {EXAMPLE}"
+        raise UsageError(name, f"{reason or 'has no number in its name'}; {ways}")
+    return list(ranks)
+
+
+def _index_type(
+    text: Any, groups: Sequence[Sequence[RankFile]], firsts: Sequence[Sequence[int]], *, counting: bool
+) -> Datatype:
+    """Return the type of indices: the one that is wanted, or else the first usual one that holds all."""
+    last: list[tuple[int, int, str]] = []  # the largest index of each rank, its rank, and its name
+    for files, numbers in zip(groups, firsts, strict=True):
+        for rank, (file, first) in enumerate(zip(files, numbers, strict=True)):
+            most = max((buffer.count for buffer in file.buffers), default=0)
+            last.append((first + (max(0, most - 1) if counting else 0), rank, file.source.name))
+    greatest, rank, name = max(last)
+    if text is None:
+        types = [row for each in _INDEX_TYPES for row in DATATYPES if row.name == each]
+    else:
+        datatype, order = datatypes.parse(text)
+        if datatype.group not in INDICES or order is not None:
+            wrong = "is not an integer type; use int, int64_t or another"
+            reason = "has a byte order; leave that out" if order else wrong
+            raise DatatypeError("`index_type`", f"{text} {reason}")
+        types = [datatype]
+    for each in types:
+        if greatest <= np.iinfo(each.form).max:
+            return each
+    reason = f"{types[-1].label} cannot hold the index {greatest} of rank {rank} ({name})"
+    way_out = "use a wider one, such as int64_t or uint64_t, or `index='rank'`"
+    raise UsageError("`index_type`", f"{reason}; {way_out}")

@@ -19,13 +19,14 @@ from mpired.engines import LOCAL, pool
 from mpired.engines.worker import be_quiet
 from mpired.errors import WorkerError
 from mpired.files import calls, copying
-from mpired.files.output import Output, StreamOutput
-from mpired.files.scratch import Scratch
+from mpired.files.scratch import Scratch, StreamOutput
+from mpired.files.transaction import Output
 from mpired.formats import ArrayLayout, Encoder, FlatLayout, Layout, decoding
 from mpired.formats.array import Array, stored_array
 from mpired.formats.cells import ResultArray
 from mpired.log import Progress, no_progress
-from mpired.ops import overflow, stands_for_null
+from mpired.ops import stands_for_null
+from mpired.ops.op import by_op, tell_overflow
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import local_fd
@@ -229,10 +230,10 @@ def _report(plan: Plan, targets: Sequence[ResultFile], parts: Sequence[PieceResu
     """Note the count of open ranks; warn of elements that overflowed, were never written, or look like missing ones."""
     if plan.has_unknown_length:
         plan.ended.append(max(part.stop for part in parts))
-    for found in overflow.by_op(each for part in parts for each in part.overflow):
+    for found in by_op(each for part in parts for each in part.overflow):
         op, ranks = plan.ops[found.op], plan.buffers[found.buffer]
         name = ranks[0].name if len(plan.buffers) > 1 else ""
-        overflow.tell(op, taken_by(op, ranks[0]).datatype, found, [rank.source.name for rank in ranks], name)
+        tell_overflow(op, taken_by(op, ranks[0]).datatype, found, [rank.source.name for rank in ranks], name)
     for number, ranks in enumerate(plan.buffers if plan.ops[0].rules.missing is None else ()):
         if count := sum(part.unset for part in parts if part.buffer == number):
             value = next(unset for rank in ranks if (unset := stored_array(rank).unset) is not None)
@@ -281,8 +282,9 @@ _P = TypeVar("_P")  # progress of a segment, with the number of bytes read: `nby
 
 def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: Context) -> Generator[_P, None, None]:
     """Let the engine work on all segments of a plan; yield the outcome of their pieces, in any order."""
-    blocks = ", ".join(map(str, plan.block_counts))
-    log.plan(f"segments {len(plan.segments)}, elements in a block {blocks}, ranks open at once {plan.max_open}")
+    if log.collected:
+        blocks = ", ".join(map(str, plan.block_counts))
+        log.plan(f"segments {len(plan.segments)}, elements in a block {blocks}, ranks open at once {plan.max_open}")
     # In workers of this machine, and only because a library decodes.
     decodes_apart = plan.engine is LOCAL and plan.isolated and not any(op.user for op in plan.ops)
     if plan.lines:

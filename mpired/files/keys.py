@@ -26,7 +26,7 @@ import numpy as np
 from mpired.errors import BufferFileError, UsageError, number
 from mpired.files import calls, copying
 from mpired.files.lock import Target
-from mpired.files.names import KEYS, Place, digest, own_path
+from mpired.files.places import KEYS, Place, digest, own_path
 
 ATTRIBUTE = copying.OWN_ATTRIBUTES + "once"
 KEY_NBYTES = 16
@@ -61,10 +61,9 @@ class Counted(NamedTuple):
 
 
 def remember(fd: int, value: bytes) -> None:
-    """Give a file the attribute, in the place of the one that it has; an empty one is none."""
+    """Give a file the attribute, in the place of the one that it has."""
     try:
-        if value:
-            os.setxattr(fd, ATTRIBUTE, value)
+        os.setxattr(fd, ATTRIBUTE, value)
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.E2BIG, errno.ERANGE, errno.EDQUOT}:
             error.strerror = f"has no room for {len(value)} more bytes of extended attributes ({error.strerror})"

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import errno
 import functools
-import operator
 import os
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 
 from mpired import interrupts
 from mpired.context import LOCK_TIMEOUT
 from mpired.errors import LockError
 from mpired.files import calls, mounts
-from mpired.files.names import Place
+from mpired.files.places import Place
 from mpired.log import notice, step
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two attempts
@@ -40,14 +39,6 @@ class LockTimeout:
 
 class NoLocksError(LockError):
     """Raised when a file system has no locks, or does not show those of other machines."""
-
-
-Inode = tuple[int, int]
-"""The identity of a file, by whatever name: its device and its number there."""
-
-
-inode: Callable[[os.stat_result], Inode] = operator.attrgetter("st_dev", "st_ino")
-"""The inode of a file by its status."""
 
 
 # The descriptors of all that is locked.

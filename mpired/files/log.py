@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from mpired.errors import UnconfirmedError
 from mpired.files import calls, copying
-from mpired.files.names import MARK, Place, digest
+from mpired.files.places import MARK, Place, digest
 from mpired.files.scratch import create
 
 _MAGIC = b"MPIREDL1"

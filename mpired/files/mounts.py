@@ -12,7 +12,7 @@ import os
 # posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
 WITH_EXTENTS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
 # Each call on these waits for another machine, or for another process.
-_REMOTE = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "9p", "fuse"})
+REMOTE = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "9p", "fuse"})
 
 
 @functools.lru_cache(maxsize=64)
@@ -34,19 +34,11 @@ def lines(path: str) -> list[str]:
         return file.read().splitlines()
 
 
-def is_remote(path: str) -> bool:
-    """Return whether a file is on a file system of other machines, or of another process."""
-    try:
-        return mount_of_device(os.stat(path).st_dev)[0].partition(".")[0] in _REMOTE
-    except OSError:  # raised again where the file is opened
-        return False
-
-
 def preferred_nbytes(path: str) -> int:
     """Return the best number of bytes to read and write at a time (`st_blksize`)."""
     try:
         return os.stat(path).st_blksize
-    except OSError:  # as above
+    except OSError:  # raised again where the file is opened
         return 0
 
 

@@ -1,148 +1,151 @@
-"""Access to files, and the paths of results: files, streams, descriptors, objects of stores.
+"""Paths of files: mpired's own files beside a file, the look that finds them, and where results go.
 
-The unfinished change of an interrupted command is finished before a file is read or changed.
+`.NAME.mpired` is there while a change of NAME is committed and perhaps not finished: the redo log, or a note that leads
+to it. `.NAME.mpired-new` is a draft of NAME. The leftovers of an interrupted command are found by these names alone, so
+no directory is listed. The unfinished change is finished before a file is read or changed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import operator
 import os
 import re
 import stat
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from mpired import log
-from mpired.context import Context
-from mpired.errors import HardLinkWarning, MpiredError, OutputExistsError, raise_all
-from mpired.files import calls, mounts
-from mpired.files.lock import Inode, LockTimeout, NoLocksError, Target, acquire, close_open, inode
-from mpired.files.names import MARK, check_is_data, exists_error, has_log
+from mpired.errors import BufferFileError, HardLinkWarning, OutputExistsError, UsageError
+from mpired.files import calls, copying
 from mpired.files.urls import is_url
-from mpired.log import notice
 
+if TYPE_CHECKING:
+    import hashlib
+
+LOG, DRAFT, KEYS, _OLD_JOURNAL = ".%s.mpired", ".%s.mpired-new", "%s.mpired-keys", ".%s.mpired-journal"
+# Why such a file is not one of the user.
+_OWN_FILES = {
+    LOG: "belongs to an unfinished change of {of}, and is not data; `mpired recover` of that file finishes the change",
+    DRAFT: "is a draft of a command that writes {of}, not data; what an interrupted one left, the next removes",
+    KEYS: "has the keys of updates of {of}, and is not data",
+    _OLD_JOURNAL: "is the journal of an unfinished update of {of} by mpired 0.1; finish it with that version:"
+    " `mpired recover`",
+    ".%s.mpired-together": "has results that mpired 0.1 has not put in place yet, and puts there: `mpired recover` of"
+    " one of them",
+}
+_LONGEST_BASE = 200
+MARK = copying.OWN_ATTRIBUTES + "log"
+"""The attribute that a log has, and a file with several names (hard links) while its change is unfinished."""
 # Paths of descriptors of this process, which are never replaced.
 _NAMED_DESCRIPTORS = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
 _NUMBERED_DESCRIPTOR = r"(?:/dev/fd|/proc/self/fd)/([0-9]{1,9})"
+Inode = tuple[int, int]
+"""The identity of a file, by whatever name: its device and its number there."""
+inode: Callable[[os.stat_result], Inode] = operator.attrgetter("st_dev", "st_ino")
+"""The inode of a file by its status."""
 
 
-def recover_for_reading(name: str, context: Context) -> None:
-    """Make sure that no change of a file is half done, before it is read or a new file takes its name."""
-    path = check_is_data(name)
-    if not has_log(path) and not calls.attribute(path, MARK):
-        return
-    if context.dry_run:
-        notice([name], "has an unfinished change of an interrupted command, which the call itself finishes first")
-        return
-    from mpired.files import recovery  # noqa: PLC0415 - few files have a log
+def digest(data: bytes = b"", nbytes: int = 16, person: bytes = b"") -> hashlib.blake2b:
+    """Return a digest, which can be updated by more data."""
+    import hashlib  # noqa: PLC0415 - with it comes OpenSSL, and few commands need a digest
 
-    recovery.recover(name, path, recovery.How(LockTimeout(context.lock_timeout)))
+    return hashlib.blake2b(data, digest_size=nbytes, person=person)
 
 
-@contextlib.contextmanager
-def lock_all(
-    names: Sequence[str],  # the files
-    waiting: LockTimeout,  # how long to wait for all of them
-    *,
-    opened: Callable[[str], Target | None] = Target,  # opens a file, or returns None to leave it out
-) -> Iterator[dict[str, Target]]:
-    """Lock files in the order of their inodes, so that two commands never wait for each other.
+def own_path(path: str, form: str = LOG) -> str:
+    """Return the path of a file of our own beside a file, with a digest in the place of a long name."""
+    directory, slash, name = path.rpartition(os.sep)
+    if len(name) > _LONGEST_BASE // 4 and len(base := os.fsencode(name)) > _LONGEST_BASE:  # a character has 4 bytes
+        name = f"{os.fsdecode(base[:100])}.{digest(base).hexdigest()}"
+    return directory + slash + form % name
 
-    When all are locked, what an interrupted command has left of them is finished. If one has not its name then, it was
-    replaced while we waited, and all begins again.
+
+class Place:
+    """A file by its name in an open directory."""
+
+    durable = True  # whether its name is synced
+
+    def __init__(self, name: str, path: str, dirfd: int, status: os.stat_result | None = None) -> None:
+        self.directory, base = os.path.split(path)
+        self.status = status  # of the file that is replaced, or when it was locked; None if there is none
+        self.name = name  # the file in messages
+        self.path = path  # without symbolic links
+        self.dirfd = dirfd  # of its directory
+        self.base = os.fsencode(base)  # the name in the directory
+        self.pointer = os.fsencode(own_path(base))  # the name of its log, or of the note that leads to that
+        self.draft_name = os.fsencode(own_path(base, DRAFT))
+
+    def neighbour(self, base: str | bytes) -> Place:
+        """Return another file of the directory."""
+        return Place(self.name, os.path.join(self.directory, os.fsdecode(base)), self.dirfd)
+
+
+def sync_folders(places: Iterable[Place]) -> None:
+    """Bring the names in the directories of files to the disk, each directory once."""
+    for directory, place in {place.directory: place for place in places if place.durable}.items():
+        with calls.errors_name(directory):
+            calls.fsync_directory(place.dirfd)
+
+
+def has_log(path: str, status: os.stat_result | None = None) -> bool:
+    """Return whether a change of a file may be unfinished; its path is not a link."""
+    # By its status, if that is given, it is looked for by its other names too, which it has or perhaps had: to remove a
+    # name changes the time of its status alone.
+    if calls.status_at(own_path(path)) is not None:
+        return True
+    may_be = status is not None and (calls.names_of(status) > 1 or status.st_ctime_ns != status.st_mtime_ns)
+    return may_be and bool(calls.attribute(path, MARK))
+
+
+def exists_error(path: str, *, appeared: bool = False) -> OutputExistsError:
+    """Return the error for a result that already exists, or has `appeared` since that was looked at."""
+    reason = "was created by another process" if appeared else "already exists"
+    return OutputExistsError(path, f"{reason}; `overwrite=True` replaces it")
+
+
+def check_is_data(path: str, *, changes: bool = False) -> str:
+    """Return where a path, perhaps a link, leads; `BufferFileError` if mpired gives such names to files of its own.
+
+    A file that `changes` has no update either that mpired 0.1 has left unfinished.
     """
-    while True:
-        with contextlib.ExitStack() as stack:
-            targets = _lock_each(names, waiting, opened, stack)
-            for target in targets.values():
-                check_is_data(target.path, changes=True)
-                if has_log(target.path, os.fstat(target.fd)):
-                    from mpired.files import recovery  # noqa: PLC0415 - few files have a log
-
-                    recovery.recover(target.name, target.path, recovery.How(waiting, writing=True))
-                target.status = os.fstat(target.fd)
-            if all(calls.leads_to(each.base, each.dirfd, each.fd) for each in targets.values()):
-                yield targets
-                return
+    followed = calls.followed(path)
+    for each in (path, followed):
+        for form, reason in _OWN_FILES.items() if ".mpired" in each else ():
+            base, (before, after) = os.path.basename(each.rstrip(os.sep)), form.split("%s")
+            of = base.removeprefix(before).removesuffix(after)
+            if of and base == before + of + after:
+                raise BufferFileError(path, reason.format(of=of))
+    if changes and calls.status_at(journal := own_path(followed, _OLD_JOURNAL)) is not None:
+        reason = f"has an update that mpired 0.1 did not finish ({journal})"
+        raise BufferFileError(path, f"{reason}; finish it with that version: `mpired recover {path}`")
+    return followed
 
 
-def _lock_each(
-    names: Sequence[str], waiting: LockTimeout, opened: Callable[[str], Target | None], stack: contextlib.ExitStack
-) -> dict[str, Target]:
-    """Open files, and lock each inode once."""
-    targets: dict[str, Target] = {}
-    folders: dict[str, int] = {}
-    for name in names:
-        if (target := opened(name)) is not None:
-            targets[name] = stack.enter_context(target)
-            # Targets in one directory share its descriptor: many are locked at a time.
-            dirfd = folders.setdefault(target.directory, target.dirfd)
-            if dirfd != target.dirfd:
-                close_open(target.dirfd)
-            target.dirfd, target.waiting = dirfd, waiting
-    held: set[Inode] = set()
-    for name, target in sorted(targets.items(), key=lambda each: inode(each[1].status)):
-        if inode(target.status) in held:
-            continue
-        if reason := mounts.obstacle(target.fd):  # other machines must not change the file at the same time
-            raise NoLocksError(name, reason)
+def check_are_data(words: Iterable[object]) -> None:
+    """Check the paths among the arguments of a call, before one of them is opened or recovered."""
+    # Else a file of such a name, which may be anything, could go with the recovery of the file that it is beside;
+    # and to open a FIFO again would wait for a writer that never comes.
+    pipes: dict[tuple[int, int], str] = {}
+    for path in (os.fspath(word) for word in words if isinstance(word, str | os.PathLike)):
         try:
-            acquire(target.fd, name, waiting, shared=target.shared)
-        except NoLocksError:
-            if not target.optional:
-                raise
-            del targets[name]
-        held.add(inode(target.status))
-    return targets
-
-
-def replaced_file(path: str, context: Context, *, overwrite: bool) -> os.stat_result | None:
-    """Return the status of the file that a result replaces, None if there is none; finish a change of it first."""
-    status = None
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        if not path:
-            raise
-    if path.endswith("/") or (status is not None and stat.S_ISDIR(status.st_mode)):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if status is not None and not overwrite:
-        raise exists_error(path)
-    if has_log(check_is_data(path, changes=True), status):
-        recover_for_reading(path, context)
-    return status
-
-
-def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> dict[str, os.stat_result | None]:
-    """Check that results can be written to paths, without making anything; return the status of replaced files."""
-    checked, errors = list(paths), []
-    replaced: dict[str, os.stat_result | None] = {}
-    folders = set[str]()  # in which files can be made: each is checked once
-    for path in checked:
-        try:
-            check_stdout(path)
-            if is_stream(path):
-                continue
-            if is_url(path):
-                from mpired.files import stores  # noqa: PLC0415 - most results are files
-
-                stores.check_new(path, overwrite=overwrite)
-                continue
-            replaced[path] = replaced_file(path, context, overwrite=overwrite)
-            if (folder := os.path.dirname(calls.followed(path))) in folders:
-                continue
-            with calls.errors_name(path):
-                directory = os.path.realpath(folder)
-                calls.let_go(calls.open_directory(directory))
-                if not os.access(directory, os.W_OK | os.X_OK):
-                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            folders.add(folder)
-        except (MpiredError, OSError) as error:
-            errors.append(error)
-    raise_all(errors, len(checked), "outputs")
-    return replaced
+            status = os.lstat(path)
+        except (OSError, ValueError):  # raised again where the file is opened
+            status = None
+        is_link = status is not None and stat.S_ISLNK(status.st_mode)
+        if ".mpired" in path or is_link:
+            check_is_data(path)
+        if is_link:
+            with contextlib.suppress(OSError):
+                status = os.stat(path)
+        if status is not None and stat.S_ISFIFO(status.st_mode):
+            pipe = status.st_dev, status.st_ino
+            if pipe in pipes:
+                raise UsageError(path, f"is the same pipe as {pipes[pipe]!r}, and can be one rank only")
+            pipes[pipe] = path
 
 
 def in_the_way(paths: Iterable[str]) -> list[OutputExistsError]:

@@ -22,7 +22,7 @@ from mpired.errors import BufferFileError, LockError, MpiredError, raise_all
 from mpired.files import calls, log, mounts
 from mpired.files.lock import LockTimeout, NoLocksError, acquire
 from mpired.files.log import LogHeader, LogKind, unconfirmed
-from mpired.files.names import MARK, Place, check_is_data, has_log, own_path, sync_folders
+from mpired.files.places import MARK, Place, check_is_data, has_log, own_path, sync_folders
 from mpired.files.scratch import remove_dead
 from mpired.log import notice, notices_to
 from mpired.options import Options

@@ -1,12 +1,15 @@
-"""Files for intermediate results, and how results are compressed."""
+"""Files for intermediate results, results that are streams, and how results are compressed."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import select
+import stat
 import weakref
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from mpired import codecs
@@ -24,8 +27,9 @@ class Compression(NamedTuple):
     @classmethod
     def of(cls, path: str, level: int | None) -> Compression | None:
         """Return the compression of a result by its name, None if it is not compressed."""
-        codec = codecs.by_suffix(path)
-        return None if codec is None else cls(codec, codec.checked_level(level))
+        if not path.lower().endswith(codecs.SUFFIXES) or (codec := codecs.by_suffix(path)) is None:
+            return None
+        return cls(codec, codec.checked_level(level))
 
     @property
     def nbytes(self) -> int:
@@ -96,6 +100,62 @@ class Scratch(calls.Closing):
         """Close the file, which ends with that."""
         self._end()
         self.fd = -1
+
+
+class StreamOutput(Scratch):
+    """A result for standard output, a FIFO or a device: nothing is sent before all of it is known."""
+
+    def __init__(
+        self,
+        path: str,
+        number: int | None,  # of the descriptor that the path means
+        packing: Compression | None = None,  # how it is compressed
+    ) -> None:
+        self.stream_name = "standard output" if path == "-" else path  # in messages
+        super().__init__(name=f"{self.stream_name}, kept in {temporary_directory()} first")
+        self._path, self._number, self._packing = path, number, packing
+        self._flowing = False
+
+    @cached_property
+    def _stream(self) -> int:
+        # A second opening of a descriptor would start at offset 0 of a redirected file and write over its bytes. That
+        # of a FIFO waits for its reader.
+        return os.open(self._path, os.O_WRONLY | os.O_CLOEXEC) if self._number is None else os.dup(self._number)
+
+    def flow(self) -> int | None:
+        """Return the stream, for a result that is sent in order as it is computed; None if it is compressed."""
+        if self._packing is not None:
+            return None
+        with calls.errors_name(self.stream_name):
+            self._flowing = True
+            return self._stream
+
+    def check(self) -> None:
+        """Open the stream, and raise `OSError` if it takes nothing, as far as that can be known before."""
+        if self._number is None and stat.S_ISFIFO(os.stat(self._path).st_mode):
+            return  # its opening waits for its reader
+        with calls.errors_name(self.stream_name):
+            calls.write_all(self._stream, b"")
+            gone = select.poll()
+            gone.register(self._stream, 0)
+            if any(events & select.POLLERR for _, events in gone.poll(0)):
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    def commit(self, on_commit: Callable[[], None]) -> None:
+        """Send all bytes, unless the result has flowed."""
+        with calls.errors_name(self.stream_name):
+            stream = self._stream
+            if not self._flowing:
+                size, packing = os.fstat(self.fd).st_size, self._packing
+                for block in packing.blocks(self.fd) if packing else calls.blocks(self.fd, 0, size):
+                    calls.write_all(stream, block)
+        on_commit()
+
+    def close(self) -> None:
+        """Close the stream too, so that its reader gets to the end."""
+        super().close()
+        if "_stream" in self.__dict__:
+            calls.let_go(self._stream)
 
 
 def temporary_directory() -> str:

@@ -30,7 +30,7 @@ from mpired.errors import (
     without_secrets,
 )
 from mpired.files import calls
-from mpired.files.names import exists_error
+from mpired.files.places import exists_error
 from mpired.files.scratch import Compression, Scratch
 from mpired.files.urls import SERVERS, STORES, place_of, query_of
 from mpired.log import step

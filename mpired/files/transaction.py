@@ -14,22 +14,37 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 from mpired import interrupts
 from mpired.context import NO_LIMITS, RESERVED, Context
-from mpired.errors import ChangedError, LockError, UnconfirmedError, UsageError, raise_all
+from mpired.errors import ChangedError, LockError, MpiredError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, copying, keys
-from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of, inode
+from mpired.files.access import recover_for_reading, take_pointer
+from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of
 from mpired.files.log import LogKind, LogWriter, finish, reason_of, stamp, unconfirmed
-from mpired.files.names import DRAFT, Place, exists_error, own_path, sync_folders
-from mpired.files.places import check_new, is_stream, replaced_file
-from mpired.files.scratch import Compression, Scratch, create, remove_dead
+from mpired.files.places import (
+    DRAFT,
+    Place,
+    check_is_data,
+    check_stdout,
+    descriptor_of,
+    exists_error,
+    has_log,
+    inode,
+    is_stream,
+    own_path,
+    sync_folders,
+)
+from mpired.files.scratch import Compression, Scratch, StreamOutput, create, remove_dead
+from mpired.files.urls import is_url
+
+if TYPE_CHECKING:
+    from mpired.files.stores import RemoteOutput
 
 _PAUSE = 0.005  # seconds
-_T = TypeVar("_T")
 
 
 class Draft(Place, Scratch):
@@ -148,7 +163,8 @@ class Draft(Place, Scratch):
                 self.complete(self)
             if self.into >= 0:  # without new keys a target has those that it had
                 old_keys = b"" if self.target is None else calls.attribute(self.target.fd, keys.ATTRIBUTE)
-                keys.remember(fd, new_keys or old_keys)
+                if new_keys or old_keys:
+                    keys.remember(fd, new_keys or old_keys)
             if self._packing is not None:
                 made = os.fstat(fd).st_mtime_ns  # a record beside the result is made after that
                 with Scratch(self.directory, self.name) as packed:
@@ -227,6 +243,77 @@ class Draft(Place, Scratch):
         if self._owns_dirfd:
             calls.let_go(self.dirfd)
             self._owns_dirfd = False
+
+
+Output: TypeAlias = "Draft | StreamOutput | RemoteOutput"
+"""The place of a result: fill `fd` by ranges, then `commit`. Leaving the block without it changes nothing."""
+
+
+def open_output(
+    path: str,
+    *,
+    overwrite: bool = False,
+    context: Context = NO_LIMITS,
+    held: Held = NOTHING_HELD,  # the files that this process has locked, by their names
+    level: int | None = None,  # of compression, where the suffix of the path asks for a codec; None for the usual one
+) -> Output:
+    """Open the output of a path: `-` is standard output, a URL an object, anything but a file a stream."""
+    packing = Compression.of(path, level)
+    if "://" in path and is_url(path):
+        from mpired.files.stores import RemoteOutput  # noqa: PLC0415 - most results are files
+
+        return RemoteOutput(path, overwrite=overwrite, packing=packing)
+    if is_stream(path):
+        check_stdout(path)
+        return StreamOutput(path, descriptor_of(path), packing)
+    return Draft(path, overwrite=overwrite, context=context, place=held.get(path), packing=packing)
+
+
+def replaced_file(path: str, context: Context, *, overwrite: bool) -> os.stat_result | None:
+    """Return the status of the file that a result replaces, None if there is none; finish a change of it first."""
+    status = None
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        if not path:
+            raise
+    if path.endswith("/") or (status is not None and stat.S_ISDIR(status.st_mode)):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if status is not None and not overwrite:
+        raise exists_error(path)
+    if has_log(check_is_data(path, changes=True), status):
+        recover_for_reading(path, context)
+    return status
+
+
+def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> dict[str, os.stat_result | None]:
+    """Check that results can be written to paths, without making anything; return the status of replaced files."""
+    checked, errors = list(paths), []
+    replaced: dict[str, os.stat_result | None] = {}
+    folders = set[str]()  # in which files can be made: each is checked once
+    for path in checked:
+        try:
+            check_stdout(path)
+            if is_stream(path):
+                continue
+            if is_url(path):
+                from mpired.files import stores  # noqa: PLC0415 - most results are files
+
+                stores.check_new(path, overwrite=overwrite)
+                continue
+            replaced[path] = replaced_file(path, context, overwrite=overwrite)
+            if (folder := os.path.dirname(calls.followed(path))) in folders:
+                continue
+            with calls.errors_name(path):
+                directory = os.path.realpath(folder)
+                calls.let_go(calls.open_directory(directory))
+                if not os.access(directory, os.W_OK | os.X_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            folders.add(folder)
+        except (MpiredError, OSError) as error:
+            errors.append(error)
+    raise_all(errors, len(checked), "outputs")
+    return replaced
 
 
 class Transaction(contextlib.ExitStack):
@@ -392,17 +479,3 @@ def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, 
         note.write_body(LogKind.NOTE, {"home": os.path.relpath(home, directory), "inode": inodes[home], "first": name})
         note.complete()
     return logs
-
-
-def take_pointer(file: Place, take: Callable[[], _T]) -> _T:
-    """Take the name of the log of a file, after the recovery of a log that has come there since it was locked."""
-    try:
-        return take()
-    except FileExistsError:
-        from mpired.files import recovery  # noqa: PLC0415 - a rare case
-
-        done = recovery.recover(file.name, file.path, recovery.How(LockTimeout(), writing=True))
-        if done != recovery.FINISHED:
-            with contextlib.suppress(FileExistsError):
-                return take()
-        raise LockError(file.name, "had a change of another command at work; run again") from None

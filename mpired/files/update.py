@@ -20,10 +20,11 @@ from typing import TypeAlias
 from mpired import interrupts
 from mpired.errors import ChangedError, MpiredError, UsageError
 from mpired.files import calls, copying, keys, log
+from mpired.files.access import take_pointer
 from mpired.files.lock import Target
-from mpired.files.names import MARK
+from mpired.files.places import MARK
 from mpired.files.scratch import Scratch, remove_dead
-from mpired.files.transaction import Draft, take_pointer
+from mpired.files.transaction import Draft
 
 # A file up to this size is copied without asking; of a larger one so much has to change.
 _SMALL_NBYTES = 64 << 20

@@ -21,7 +21,7 @@ from mpired.datatypes import as_numbers, from_dtype, value_type
 from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, CountError, DatatypeError
 from mpired.files import calls, copying
-from mpired.files.names import digest as begun_digest
+from mpired.files.places import digest as begun_digest
 from mpired.formats import rank
 from mpired.formats.array import Array
 from mpired.formats.convert import byte_order

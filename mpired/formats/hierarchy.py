@@ -20,7 +20,7 @@ from h5py import h5, h5a, h5d, h5f, h5fd, h5g, h5o, h5p, h5r, h5s, h5t, h5z
 
 from mpired.datatypes import from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, installation
-from mpired.files.names import digest
+from mpired.files.places import digest
 from mpired.formats import conventions
 from mpired.formats.arrays import ArrayFile, ArrayHeader, ArrayLeaf
 from mpired.formats.conventions import Attribute, Variable, octets_of, text_of

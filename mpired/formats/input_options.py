@@ -57,6 +57,7 @@ class InputOptions(NamedTuple):
     coordinate_rtol: float | None = None  # the relative tolerance in which they are the same; None for none
     noun: str = "array"  # the word of the file's format for an array
     named: bool = False  # whether the fields of a structure keep their names, because a user-defined op sees them
+    is_particular: bool = False  # whether options that have a meaning for some formats alone may be among them
     context: Context = NO_LIMITS  # the settings of the call
 
     @classmethod
@@ -77,7 +78,9 @@ class InputOptions(NamedTuple):
             raise UsageError("`columns`", f"names {twice!r} twice")
         same = ("byte_order", "datarep", "format", "offset", "count", *OF_ARRAYS)
         found = cls(**{name: options[name] for name in same if options.get(name) is not None})
-        found = found._replace(datatype=datatype, type_order=order, columns=columns, context=context)
+        is_particular = bool(columns or pair) or found != cls()
+        found = found._replace(is_particular=is_particular, datatype=datatype, type_order=order, columns=columns)
+        found = found._replace(context=context)
         return found._replace(pair=(pair[0], pair[1])) if pair else found
 
     @property

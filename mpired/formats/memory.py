@@ -6,19 +6,16 @@ is forked finds them there; one that is a new interpreter gets them in a scratch
 
 from __future__ import annotations
 
-import contextlib
-import glob
 import io
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from mpired.errors import DatatypeError, UsageError
 from mpired.files import calls
-from mpired.files.urls import signed
 from mpired.formats.npy import header_of
 from mpired.sources.local import LocalSource
 from mpired.sources.open import open_source
@@ -148,58 +145,6 @@ class OpenFile(AtHand):
                 self.name, os.dup(fd), inputs.stream_limit, digested=bool(inputs.context.record)
             )
             return self._stream, inputs
-
-
-def at_hand(rank: object, name: str) -> str | AtHand:
-    """Return what a caller in Python means by a rank: a path as text, or else an array or an open file by this name."""
-    if isinstance(rank, str | os.PathLike):
-        return os.fsdecode(rank)
-    if isinstance(rank, AtHand):
-        return rank
-    if isinstance(rank, np.ndarray):
-        return ArrayRank(f"array of {name}", rank)
-    if hasattr(rank, "read"):
-        file, path = OpenFile(f"open file of {name}", rank), getattr(rank, "name", None)
-        with contextlib.suppress(AttributeError, OSError, TypeError, ValueError):
-            if isinstance(path, str | bytes) and os.path.samestat(os.stat(path), os.fstat(cast("Any", rank).fileno())):
-                file.path = file.name = os.fsdecode(path)
-        return file
-    kind = type(rank).__name__
-    reason = f"is of the type {kind}; a rank is the path of a file, an array, or a file that is open as bytes"
-    raise UsageError(name, reason)
-
-
-def path_at_hand(path: object, name: str) -> str:
-    """Return the path that a caller in Python gives by a parameter of this name."""
-    if isinstance(path, str | os.PathLike):
-        return os.fsdecode(path)
-    raise UsageError(f"`{name}`", f"is of the type {type(path).__name__}; give the path of a file, such as 'a.npy'")
-
-
-def all_at_hand(ranks: object, option: str = "ranks", which: str = "rank {}") -> Sequence[str | AtHand]:
-    """Return what a caller in Python means by several ranks, in order."""
-    if isinstance(ranks, str | bytes | os.PathLike):
-        path = os.fsdecode(ranks)
-        way_out = f"sorted(glob.glob({path!r}))" if glob.has_magic(path) else "a list of paths, one per rank"
-        raise UsageError(option, f"is one path; give {way_out}")
-    if isinstance(ranks, np.ndarray) or hasattr(ranks, "read"):
-        kind = "array" if isinstance(ranks, np.ndarray) else "open file"
-        raise UsageError(option, f"is one {kind}; give a list, one a rank")
-    try:
-        each = list(ranks)  # type: ignore[call-overload]
-    except TypeError:
-        reason = f"is of the type {type(ranks).__name__}; give a list of paths, arrays or open files"
-        raise UsageError(option, reason) from None
-    words: list[str | AtHand] = []
-    for number, rank in enumerate(each):
-        word = rank if isinstance(rank, str) else at_hand(rank, which.format(number))
-        if isinstance(word, str) and "://" in word:
-            word = signed(word)
-        elif isinstance(rank, str) and glob.has_magic(rank) and not os.path.lexists(rank):
-            reason = f"is a pattern, and there is no such file; use sorted(glob.glob({rank!r}))"
-            raise UsageError(rank, reason)
-        words.append(word)
-    return words
 
 
 def paths(ranks: Iterable[str | AtHand]) -> Iterator[str]:

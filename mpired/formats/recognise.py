@@ -25,6 +25,7 @@ from mpired.sources.directory import INDEX_SUFFIX
 from mpired.sources.local import HEAD_NBYTES, peek
 from mpired.sources.open import open_source
 from mpired.sources.source import STORE_HEAD, Source
+from mpired.sources.stream import CompressedSource
 
 _ARROW = 192 << 20
 _ANY_NBYTES = 1 << 62  # of a stream
@@ -136,7 +137,9 @@ def by_suffix(path: str) -> Format | None:
 
 def _suffix(path: str) -> str:
     """Return the ending of a name that may mean a format, without that of compressed bytes behind it."""
-    name = codecs.stripped(path.rpartition(os.sep)[2]).lower()
+    name = path.rpartition(os.sep)[2].lower()
+    if name.endswith(codecs.SUFFIXES):
+        name = codecs.stripped(name)
     if name.endswith(_LONG_SUFFIXES):
         return next(each for each in _LONG_SUFFIXES if name.endswith(each))
     suffix = os.path.splitext(name)[1]
@@ -190,8 +193,6 @@ def _decompressed(source: Source, inputs: InputOptions, start: bytes) -> Source:
     if named is None and not inputs.format and (plain := by_suffix(source.name)):
         reason = f"holds {codec.name} by its first bytes, but its suffix means {plain.name}"
         raise BufferFileError(source.name, f"{reason}; rename it, for example to {source.name}{codec.suffix}")
-    from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - few ranks are compressed
-
     return CompressedSource(source, codec.name, codec.unpacking_of(start), inputs.context, inputs.stream_limit)
 
 

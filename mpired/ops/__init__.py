@@ -5,7 +5,6 @@ from mpired.ops.rules import (
     PURPOSES,
     OpLike,
     Ops,
-    check,
     check_buffers,
     check_file,
     check_rules,
@@ -26,7 +25,7 @@ from mpired.ops.state import may_be_null, stands_for_null
 from mpired.ops.table import COMPARE_AND_SWAP, OPS, STATISTICS, get, named, neutral, ops_for, user_op
 
 __all__ = [
-    "COMPARE_AND_SWAP", "OPS", "PURPOSES", "STATISTICS", "Op", "OpLike", "Ops", "Rules", "Use", "check",
+    "COMPARE_AND_SWAP", "OPS", "PURPOSES", "STATISTICS", "Op", "OpLike", "Ops", "Rules", "Use",
     "check_buffers", "check_file", "check_rules", "each_of", "get", "is_list", "labels",
     "may_be_null", "named", "neutral", "null_refused", "of_function", "ops_for",
     "resolve", "stands_for_null", "summary", "user_op", "widening", "widest", "with_policies",

@@ -64,10 +64,15 @@ def with_properties(op: Op, properties: user.Properties, *, commute: bool | None
 def resolve(op: OpLike, timeout: float | None = None, use: Use = Use.REDUCE) -> Op | None:
     """Return the op that a caller means; nothing of the user's is loaded yet. None for functions that are not known."""
     # Functions such as `sum` are of one array, so as ops they can mean nothing else than the predefined ones.
-    if isinstance(op, str):
-        return _SYNONYMS.get(op) or _of_text(op, timeout, use)
     if isinstance(op, Op):
         return op
+    if isinstance(op, str) and op in _SYNONYMS:
+        return _SYNONYMS[op]
+    if use is Use.REDUCE and is_list(op):
+        text = op if isinstance(op, str) else "`op`"
+        raise UsageError(text, "is a list of ops, which `mpired reduce` and `mpired locate` take; name one op")
+    if isinstance(op, str):
+        return _of_text(op, timeout, use)
     if name := mpi4py_objects.op_name(op):
         return table.get(name)
     return next((row for row in (*table.OPS, *table.STATISTICS) if any(op is each for each in row.synonyms)), None)
@@ -351,18 +356,24 @@ def _check_wide(op: Op, datatype: Datatype) -> None:
 
 
 def check_buffers(
-    op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use, *, pairing: str = "", keeps: bool = False
+    op: Op,
+    buffers: Iterable[tuple[str, Datatype]],  # with their names if they are columns
+    use: Use,
+    *,
+    pairing: str = "",  # the option that makes pairs of plain values, if any
+    keeps: bool = False,  # whether the result can carry the others
 ) -> None:
-    """Let a legal request pass on buffers, which have names if they are columns; the one gate of files."""
+    """Let a legal request pass on buffers; the one gate, before anything is opened for writing."""
+    if use not in op.uses:
+        raise wrong_use(op, use)
     taken: list[str] = []
     others: list[str] = []
     refused: list[OpError] = []
     for name, datatype in buffers:
-        try:
-            check(op, datatype, use, f"{name!r}, " if name else "", pairing=pairing)
+        if datatype.group in op.groups and (not op.datatypes or str(datatype) in op.datatypes):
             taken.append(name)
-        except OpError as error:
-            refused.append(error)
+        else:
+            refused.append(_refusal(op, datatype, use, f"{name!r}, " if name else "", pairing))
             others.append(name)
     if refused:
         way_out = f"; choose with `columns='{listed(taken)}'`" if taken else ""
@@ -370,34 +381,29 @@ def check_buffers(
         raise OpError(refused[0].subject, f"{refused[0].reason}{way_out}")
 
 
-def check(op: Op, datatype: Datatype, use: Use, where: str = "", *, pairing: str = "") -> None:
-    """Let a legal request pass; the one gate, before anything is opened for writing."""
-    # `where` is put before the datatype in a message; `pairing` is the option that makes pairs of plain
-    # values, if any.
-    if use not in op.uses:
-        raise wrong_use(op, use)
+def _refusal(op: Op, datatype: Datatype, use: Use, where: str, pairing: str) -> OpError:
+    """Return the error for a datatype that an op is not defined on; `where` is put before it."""
     if op.datatypes and str(datatype) not in op.datatypes:
-        raise OpError(str(op), f"is not defined for {where}{datatype.label}; it takes {', '.join(op.datatypes)}")
-    if datatype.group not in op.groups:
-        rows = [*ops_for(use), *(STATISTICS if use is Use.REDUCE else ())]
-        others = [row for row in rows if datatype.group in row.groups]
-        hint = f"{datatype.label} takes {names_of(others)}" if others else f"{datatype.label} takes no predefined op"
-        if datatype.is_bool and use is Use.REDUCE and (way_out := widening(op, [[datatype]])):
-            hint = f"take true as 1 with {way_out}; {hint}"
-        if op.name == COMPARE_AND_SWAP.name:
-            hint = f"`mpired fetch-and-op` takes {datatype.label}"
-        if datatype.group is Group.DERIVED:
-            takes, way_out = "takes user-defined ops only (MPI-4.1, 6.9.2)", "`op='FILE.py:FUNCTION'`, or "
-            if use is not Use.REDUCE:
-                takes, way_out = "no one-sided call takes it (MPI-4.1, 12.3.4)", ""
-            hint = f"{datatype} is derived, and {takes}; use {way_out}numbers out of it by `mpired pack`"
-        if op.groups == Group.PAIR:
-            ways = [pairing] if pairing and datatype.group in ORDERED else []
-            if where or not ways:
-                ways.append(_to_pairs(datatype, use, is_column=bool(where)))
-            hint = "; ".join([*ways, hint])
-        what = f"{where}{datatype.label}, {datatype.group.title}"
-        raise OpError(str(op), f"is not defined for {what}; it takes {op.groups.title}; {hint}")
+        return OpError(str(op), f"is not defined for {where}{datatype.label}; it takes {', '.join(op.datatypes)}")
+    rows = [*ops_for(use), *(STATISTICS if use is Use.REDUCE else ())]
+    others = [row for row in rows if datatype.group in row.groups]
+    hint = f"{datatype.label} takes {names_of(others)}" if others else f"{datatype.label} takes no predefined op"
+    if datatype.is_bool and use is Use.REDUCE and (way_out := widening(op, [[datatype]])):
+        hint = f"take true as 1 with {way_out}; {hint}"
+    if op.name == COMPARE_AND_SWAP.name:
+        hint = f"`mpired fetch-and-op` takes {datatype.label}"
+    if datatype.group is Group.DERIVED:
+        takes, way_out = "takes user-defined ops only (MPI-4.1, 6.9.2)", "`op='FILE.py:FUNCTION'`, or "
+        if use is not Use.REDUCE:
+            takes, way_out = "no one-sided call takes it (MPI-4.1, 12.3.4)", ""
+        hint = f"{datatype} is derived, and {takes}; use {way_out}numbers out of it by `mpired pack`"
+    if op.groups == Group.PAIR:
+        ways = [pairing] if pairing and datatype.group in ORDERED else []
+        if where or not ways:
+            ways.append(_to_pairs(datatype, use, is_column=bool(where)))
+        hint = "; ".join([*ways, hint])
+    what = f"{where}{datatype.label}, {datatype.group.title}"
+    return OpError(str(op), f"is not defined for {what}; it takes {op.groups.title}; {hint}")
 
 
 def _to_pairs(datatype: Datatype, use: Use, *, is_column: bool) -> str:

@@ -15,8 +15,7 @@ import numpy as np
 
 from mpired.datatypes import TIMES, Datatype, Group
 from mpired.datatypes.times import is_of_numpy
-from mpired.ops.op import Op
-from mpired.ops.overflow import Steps
+from mpired.ops.op import Op, Steps
 
 _PAGE = 4096
 # Bytes of temporaries for an element.

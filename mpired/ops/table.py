@@ -15,8 +15,7 @@ from mpired.datatypes.named import canonical
 from mpired.errors import OpError, UnknownOpError, shortened
 from mpired.ops import identity, kernels, statistics
 from mpired.ops.identity import Identity
-from mpired.ops.kernels import Kernel
-from mpired.ops.native import twinned
+from mpired.ops.kernels import Kernel, twinned
 from mpired.ops.op import ANY_USE, Op, Rules, Use, ruled
 from mpired.ops.state import Chosen, State
 from mpired.values import NUMBER

@@ -30,9 +30,8 @@ from mpired.ops.state import valid_of
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, Options
 from mpired.queries.elements import are_nan, index_of
-from mpired.ranks.lists import rank_list
 from mpired.ranks.opening import open_groups, skipped_warning
-from mpired.ranks.order import unnatural
+from mpired.ranks.order import rank_list, unnatural
 
 # The op on plain elements that each is.
 _PLAIN = {**dict(zip(EXTREMES, (MAX, MIN), strict=True)), "max": MAX, "min": MIN}

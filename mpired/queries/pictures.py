@@ -15,8 +15,8 @@ from mpired.context import Context
 from mpired.datatypes import Datatype, value_type
 from mpired.errors import UsageError, installation
 from mpired.files import calls
-from mpired.files.names import check_are_data
-from mpired.files.output import open_output
+from mpired.files.places import check_are_data
+from mpired.files.transaction import open_output
 from mpired.formats import Array, RankFile
 from mpired.options import Options
 from mpired.queries.figures import Bins, Figures, Part, Plane

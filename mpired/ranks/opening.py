@@ -140,7 +140,8 @@ def open_groups(
         reference = "rank 0 of group A", files[0]
         ranks.alike = compare("rank 0 of group B", ranks.files[0], reference, inputs) and ranks.alike
         files += ranks.files
-    check_formats(inputs, {file.format for file in files}, raw_result=raw_result)
+    if inputs.is_particular:
+        check_formats(inputs, {file.format for file in files}, raw_result=raw_result)
     pipes: dict[tuple[int, int], str] = {}
     for source in (file.source.packed or file.source for file in files if file.source.is_forward):
         pipe: tuple[int, int] | None = getattr(source, "pipe", None)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls
-from mpired.files.names import digest
+from mpired.files.places import digest
 from mpired.files.urls import check_are_files
 from mpired.sources.local import has_waited
 from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, OpenBytes, OpenSource, OpenStore, Source

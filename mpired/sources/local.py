@@ -11,9 +11,9 @@ from typing import Any
 from mpired.context import Context
 from mpired.errors import ChangedError
 from mpired.files import calls
+from mpired.files.access import recover_for_reading
 from mpired.files.calls import ANY_DEVICE
-from mpired.files.names import has_log
-from mpired.files.places import recover_for_reading
+from mpired.files.places import has_log
 from mpired.sources.source import OpenSource, Source
 
 # Nanoseconds within which two changes of a file may leave the same time of modification: the kernel takes fine times

@@ -14,9 +14,8 @@ from mpired import interrupts
 from mpired.context import FEW_BYTES, STREAMED_BASE_NBYTES, Context
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls, mounts
-from mpired.files.lock import inode
-from mpired.files.names import check_is_data, has_log
-from mpired.files.places import recover_for_reading
+from mpired.files.access import recover_for_reading
+from mpired.files.places import check_is_data, has_log, inode
 from mpired.files.urls import identity, is_url
 from mpired.sources.directory import INDEX_SUFFIX, DirectorySource, ShardsSource, index_in, is_store
 from mpired.sources.local import LocalSource
@@ -85,13 +84,13 @@ def _opened_at(word: str, context: Context, limit: int | None) -> Source:
 @contextlib.contextmanager
 def inspected_together(words: Sequence[object], context: Context) -> Iterator[Context]:
     """Let words be inspected in the block, several at once where each waits for other machines."""
-    spare = context.spare_memory(STREAMED_BASE_NBYTES)
-    share = min(_KEPT_NBYTES, _KEPT_NBYTES if spare is None else spare) // max(1, len(words))
     # As far as there is room for all.
+    spare = _KEPT_NBYTES if context.max_memory is None else max(0, context.max_memory - STREAMED_BASE_NBYTES)
+    share = min(_KEPT_NBYTES, spare) // max(1, len(words))
     context = context._replace(few_bytes=max(FEW_BYTES, min(share, _MOST_KEPT_NBYTES)), prefetch=None)
     names = [word for word in words if isinstance(word, str)]
     urls = [name for name in names if "://" in name and is_url(name)]
-    if len(urls) < 2 and (len(names) < _MANY or not mounts.is_remote(names[0])):  # noqa: PLR2004 - several
+    if len(urls) < 2 and (len(names) < _MANY or not _is_remote(names[0])):  # noqa: PLR2004 - several
         yield context
         return
     from mpired.sources.ahead import ReadAhead  # noqa: PLC0415 - of few commands
@@ -101,6 +100,14 @@ def inspected_together(words: Sequence[object], context: Context) -> Iterator[Co
             urls or names, lambda name: threads.submit(_inspect, name, context), lambda begun: len(begun) < 2 * _THREADS
         )
         yield context._replace(prefetch=reads)
+
+
+def _is_remote(path: str) -> bool:
+    """Return whether a file is on a file system of other machines, or of another process."""
+    try:
+        return mounts.mount_of_device(os.stat(path).st_dev)[0].partition(".")[0] in mounts.REMOTE
+    except OSError:  # raised again where the file is opened
+        return False
 
 
 @contextlib.contextmanager
@@ -118,7 +125,7 @@ def _threads() -> Iterator[ThreadPoolExecutor]:
 
 def check_unchanged(sources: Sequence[Source]) -> None:
     """Raise `ChangedError` for the first source that has changed; several objects of stores are asked for at once."""
-    if sum(is_url(source.name) for source in sources) < 2:  # noqa: PLR2004 - several
+    if sum((source.packed or source).depth > 0 for source in sources) < 2:  # noqa: PLR2004 - several
         for source in sources:
             source.check_unchanged()
         return

@@ -15,8 +15,7 @@ from mpired.context import Context
 from mpired.datatypes import Datatype, Group, value_index
 from mpired.datatypes.dtypes import BY_NAME
 from mpired.errors import DatatypeError, MpiredWarning, OpError, UsageError
-from mpired.files.lock import inode
-from mpired.files.names import check_are_data
+from mpired.files.places import check_are_data, inode
 from mpired.files.urls import check_are_files
 from mpired.formats import Array, InputOptions, Model, open_rank
 from mpired.formats.input_options import ORDERS
@@ -130,7 +129,7 @@ def _on_one_element(
         where |= {"target_disp": where["target_disp"] or 0, "target_count": 1}
 
     def complete(request: WindowRequest, datatype: Datatype) -> WindowRequest:
-        ops.check(op, datatype, ops.Use.FETCH)
+        ops.check_buffers(op, [("", datatype)], ops.Use.FETCH)
         is_swap = op.name == ops.COMPARE_AND_SWAP.name
         expected = element_of(compare, datatype, "COMPARE", inputs) if is_swap else None
         own = inputs._replace(datatype=datatype, type_order=None)
@@ -195,9 +194,9 @@ def _request(
         names, op, inputs, placement, options["commit"], options["durability"] == "full",
         origins=opened.files, whole=is_whole, within=within, doubts=doubts,
     )  # fmt: skip
-    # Which describe origins alone.
-    formats = {origin.format for arrays in opened.files for origin in arrays if origin.format}
-    check_formats(InputOptions(offset=inputs.offset, count=inputs.count), formats)
+    if inputs.is_particular:  # these two describe origins alone
+        formats = {origin.format for arrays in opened.files for origin in arrays if origin.format}
+        check_formats(InputOptions(offset=inputs.offset, count=inputs.count), formats)
     if options.get("once") or options.get("once_key") is not None:
         request = replace(request, keys=keys_of(opened.files, opened.words, op, options, placement.indices))
     return request if options["create"] is None else _with_create(request, options)

@@ -16,9 +16,7 @@ from mpired.files import calls
 from mpired.files.update import Update
 from mpired.formats import Array
 from mpired.formats.convert import as_in
-from mpired.ops import overflow
-from mpired.ops.op import run
-from mpired.ops.overflow import Overflow, Steps
+from mpired.ops.op import Overflow, Steps, by_op, run, tell_overflow
 from mpired.ops.state import Elements, absent, valid_of
 from mpired.ops.table import REPLACE
 from mpired.windows.origin import Origin, at_each_byte, gathered
@@ -53,8 +51,8 @@ def fold(
             if marks is not None and not_null is not None:
                 marks.change(not_null, file.update)
     name = window.name if len(file.shares) > 1 else ""
-    for each in overflow.by_op(found) if found else ():
-        overflow.tell(op, window.datatype, each, [origin.name for origin in origins], name)
+    for each in by_op(found) if found else ():
+        tell_overflow(op, window.datatype, each, [origin.name for origin in origins], name)
     if nunset := sum(origin.nunset for origin in origins):
         log.tell(log.unset(nunset, origins[0].array.name, "give the origins a `_FillValue`"))
     if nmasked and window.marked is not None:

@@ -14,10 +14,9 @@ from mpired import interrupts, ops
 from mpired.context import BASE_NBYTES, Context
 from mpired.errors import MpiredError, UnconfirmedError, UsageError
 from mpired.files import calls
-from mpired.files.lock import inode
-from mpired.files.output import Output, StreamOutput, open_output
-from mpired.files.places import is_terminal
-from mpired.files.transaction import Draft
+from mpired.files.places import inode, is_terminal
+from mpired.files.scratch import StreamOutput
+from mpired.files.transaction import Draft, Output, open_output
 from mpired.files.urls import check_are_files
 from mpired.formats import RAW, Array, FlatLayout, Format, Layout, Model, format_named, output_format
 from mpired.formats.convert import as_in

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpired.files.keys import KEY_NBYTES, PREFIX_NBYTES, Keys
-from mpired.files.names import digest
+from mpired.files.places import digest
 from mpired.files.urls import is_url
 from mpired.formats.memory import RankInFile
 from mpired.options import PLACES, Options, part

@@ -24,7 +24,7 @@ from mpired.formats.memory import ArrayRank
 from mpired.formats.rank import lacking
 from mpired.ops.state import Elements
 from mpired.options import Options, PathLike
-from mpired.sources.compressed import unpacking_nbytes
+from mpired.sources.stream import unpacking_nbytes
 from mpired.windows.runs import Index, Runs
 
 _BLOCK_NBYTES = 1 << 20

@@ -15,9 +15,8 @@ from mpired.errors import OutputExistsError, UsageError
 from mpired.files import calls
 from mpired.files.keys import Keys
 from mpired.files.lock import Target, check_reach
-from mpired.files.places import check_new
 from mpired.files.scratch import Scratch
-from mpired.files.transaction import Draft
+from mpired.files.transaction import Draft, check_new
 from mpired.files.update import Update, open_update
 from mpired.formats import Array, FlatLayout, Format, arrays_in_place, format_to_create, recognise
 from mpired.formats.array import blocks, within_budget

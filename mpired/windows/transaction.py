@@ -25,10 +25,11 @@ from mpired.errors import (
     UsageError,
     number,
 )
+from mpired.files.access import lock_all
 from mpired.files.keys import Keys
 from mpired.files.keys import of_file as keys_of_file
 from mpired.files.lock import LockTimeout, Target, open_replaced
-from mpired.files.places import lock_all, warn_of_hard_links
+from mpired.files.places import warn_of_hard_links
 from mpired.formats import Model, format_named
 from mpired.formats.rank import lacking, reordered
 from mpired.log import step
@@ -181,7 +182,8 @@ class Work:
         """Let a legal request pass, before anything is written."""
         request, op, first = self.request, self.request.op, self.windows[0]
         use = ops.Use.FETCH if request.fetch else ops.Use.ACCUMULATE
-        check_formats(request.inputs, self._formats)
+        if request.inputs.is_particular:
+            check_formats(request.inputs, self._formats)
         for target in self.windows:
             ops.check_buffers(op, [(each.name, each.datatype) for each in target.windows], use)
             if len(target.windows) != len(first.windows):

@@ -21,7 +21,7 @@ from values import folder_in_memory
 from mpired.context import NO_LIMITS
 from mpired.errors import MpiredError
 from mpired.files import calls
-from mpired.files.places import recover_for_reading
+from mpired.files.access import recover_for_reading
 
 STRANGER = 4321
 # The calls of the operating system that name something, and so can be led astray.

@@ -20,7 +20,7 @@ from values import folder_in_memory
 from mpired.context import NO_LIMITS
 from mpired.errors import MpiredError, exit_status
 from mpired.files import calls
-from mpired.files.places import recover_for_reading
+from mpired.files.access import recover_for_reading
 
 pytestmark = pytest.mark.filterwarnings("ignore::mpired.errors.HardLinkWarning")
 

@@ -20,9 +20,8 @@ from mpired import interrupts
 from mpired.context import NO_LIMITS, Context
 from mpired.errors import ChangedError, OutputExistsError, UnconfirmedError
 from mpired.files import calls, copying, mounts
-from mpired.files.output import open_output
 from mpired.files.scratch import Scratch
-from mpired.files.transaction import Draft
+from mpired.files.transaction import Draft, open_output
 
 
 @pytest.fixture(params=["unnamed", "named"])

@@ -28,7 +28,7 @@ from users import (
     rights,
 )
 
-from mpired.files.names import MARK
+from mpired.files.places import MARK
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from users import STRANGER
 from values import folder_in_memory, one_value
 
 from mpired.files import log
-from mpired.files.names import Place
+from mpired.files.places import Place
 
 COUNT = 500
 # Both add one to x; the first to y as well, in another directory.

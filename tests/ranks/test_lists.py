@@ -13,7 +13,7 @@ from rows import check_refused, each
 
 import mpired
 from mpired.errors import UsageError
-from mpired.ranks.lists import expand
+from mpired.ranks.order import expand
 
 NAMES = ("a0.npy", "a1.npy", "b0.npy", "b10.npy", "sub/c0.npy", "sub/deep/c1.npy", "{0..1}.npy", ".hidden.npy")
 SUM = ("reduce", "-q", "--op", "sum", "--to", "raw")

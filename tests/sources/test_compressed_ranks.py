@@ -17,8 +17,8 @@ from needs import needs
 from mpired.codecs import CODECS
 from mpired.context import Context
 from mpired.errors import BufferFileError
-from mpired.sources.compressed import CompressedSource
 from mpired.sources.local import LocalSource
+from mpired.sources.stream import CompressedSource
 
 CHANCE = np.random.default_rng(16)
 RANKS = [CHANCE.integers(-1000, 1000, (300, 500)).astype("f8") for _ in range(3)]

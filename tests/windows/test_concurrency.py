@@ -22,7 +22,8 @@ from values import folder_in_memory, one_value
 
 import mpired
 from mpired.errors import MpiredError
-from mpired.files import calls, keys, lock, places
+from mpired.files import calls, keys, lock
+from mpired.files.access import lock_all
 
 COUNT = 3000
 BASE = "total.npy"
@@ -182,10 +183,10 @@ def test_more_files_than_descriptors_are_locked(hard, folder):
 def test_workers_do_not_keep_the_lock(folder):
     """A command that is killed has no lock any more, whatever became of its workers."""
     target = folder / TARGET
-    with places.lock_all([str(target)], lock.LockTimeout(timeout=0)):
+    with lock_all([str(target)], lock.LockTimeout(timeout=0)):
         inherited = forked(signal.pause)
     try:
-        with places.lock_all([str(target)], lock.LockTimeout(timeout=10)):
+        with lock_all([str(target)], lock.LockTimeout(timeout=10)):
             pass
     finally:
         os.kill(inherited, signal.SIGKILL)

@@ -18,7 +18,7 @@ from values import folder_in_memory, one_value
 import mpired
 from mpired.errors import ChangedError, UnconfirmedError
 from mpired.files import calls
-from mpired.files.names import MARK
+from mpired.files.places import MARK
 
 BASE, OTHER = "total.npy", "elsewhere/another.npy"
 COUNT = 1500  # elements: pages and a part of one

@@ -13,11 +13,8 @@ import os
 from collections.abc import Callable
 from typing import TypeAlias
 
-import numpy as np
-
 from mpired.datatypes import Datatype, Group
 from mpired.errors import UsageError
-from mpired.ops.kernels import Kernel
 
 VARIABLE = "MPIRED_NATIVE"
 """The variable of the environment that chooses the kernels of NumPy."""
@@ -30,26 +27,6 @@ _CHOICES = {"": True, "0": False, "1": True, "false": False, "true": True, "no":
 _CHOICES |= {"off": False, "on": True}
 # The dot keeps Python from taking it for a module.
 _FILE = os.path.join(os.path.dirname(__file__), "kernels.c.so")
-_GREATEST = np.full(1, np.finfo(np.float64).max)
-
-
-def twinned(name: str, kernel: Kernel, *, keeps_upper: bool = False) -> Kernel:
-    """Return the kernel that leaves to the twins of this name the datatypes for which there are some."""
-
-    def faster(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
-        compute = twin(name, datatype) if inoutvec.nbytes >= LEAST_BYTES else None
-        if compute is None or not (invec.flags.carray and inoutvec.flags.carray):
-            return kernel(invec, inoutvec, datatype)
-        if compute(_address(invec), _address(inoutvec), len(inoutvec)):
-            np.add(_GREATEST, _GREATEST)  # so that NumPy tells of the overflow, as the context wants it
-        return invec if keeps_upper else inoutvec
-
-    return faster
-
-
-def _address(block: np.ndarray) -> int:
-    # In half the time of block.ctypes.data. NumPy's annotations call it no buffer before Python 3.12.
-    return ctypes.addressof(ctypes.c_char.from_buffer(block))  # type: ignore[arg-type, unused-ignore]
 
 
 @functools.lru_cache(maxsize=512)
