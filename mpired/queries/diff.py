@@ -368,8 +368,6 @@ def _compared(
 def _diff(words: Sequence[str | AtHand], options: Options, context: Context) -> tuple[Difference, bytes | None]:
     """Compare the headers of two files, and their elements if these are alike."""
     tolerance, png = Tolerance(*(options[name] for name in Tolerance._fields)), options["png"]
-    if list(words).count("-") > 1:
-        raise UsageError("-", "standard input can be one of the files only; write the other to a file")
     inputs = InputOptions.of(options, context)
     a, b = (open_rank(word, inputs._replace(nullable=True, any_type=True, unpack=True)) for word in words)
     check_formats(inputs, {a.format, b.format})

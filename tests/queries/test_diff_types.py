@@ -88,6 +88,11 @@ def test_text_is_compared_however_it_is_stored(tmp_path):
     found = mpired.diff(np.array(["a", "bu", ""]), tmp_path / "a.npz")
     assert [(each.a, each.b) for each in found.examples] == [("bu", "bü")]
     assert not mpired.diff(np.array([b"a", b"b"]), np.array([b"a", b"c"])).equal
+    with netCDF4.Dataset(tmp_path / "characters.nc", "w", format="NETCDF3_CLASSIC") as file:
+        file.createDimension("n", 3)
+        file.createDimension("length", 2)
+        file.createVariable("s", "S1", ("n", "length"))[:] = netCDF4.stringtochar(np.array(["a", "bu", ""], "S2"))
+    assert "B has shape (3, 2) in 's', but A" in str(mpired.diff(tmp_path / "a.nc", tmp_path / "characters.nc"))
 
 
 @each("write", ["netcdf", "hdf5", "zarr", "parquet"])
