@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import filecmp
 import json
 import re
+import shutil
 import struct
 from fractions import Fraction
 
@@ -177,6 +179,14 @@ def test_other_arrays_are_compared_beside_two_datatypes(tmp_path):
     assert "rtol" not in reason
 
 
+def test_long_doubles_have_all_digits():
+    values = np.longdouble(1) + np.array([0, 1], "g") * np.finfo("g").eps
+    (example,) = (found := mpired.diff(values[:1], values[1:])).examples
+    assert (
+        str(found).splitlines()[1].startswith(f"  [0]: {values[0]!s} {values[1]!s}, difference {example.difference!s}")
+    )
+
+
 def test_ulps_are_those_of_the_wider():
     values = np.linspace(1, 2, 50).astype("f4")
     far = np.nextafter(values, np.float32(3)).astype("f8")
@@ -210,26 +220,32 @@ def test_ulps_are_those_of_short_types(code, tmp_path):
 
 
 def test_arrays_that_cannot_be_read(tmp_path):
-    """They are neither the same nor different; a difference elsewhere is one."""
+    """They are neither the same nor different, unless the bytes are the same; a difference elsewhere is one."""
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = [1.0]
     for name in "ab":
         with h5py.File(tmp_path / f"{name}.h5", "w") as file:
             file["x"] = [1.0 + (name == "b")]
             file["link"] = h5py.ExternalLink("other.h5", "x")
-    a = run("diff", "a.h5", "a.h5", cwd=tmp_path)
+    shutil.copy(tmp_path / "a.h5", tmp_path / "copy.h5")
+    a = run("diff", "a.h5", "copy.h5", cwd=tmp_path)
     assert (a.status, a.err) == (3, "")
     first, *rest = a.out.decode().splitlines()
     assert first == "not known: 2 datasets"
     assert rest[1].startswith("  link: not compared, 'link' is stored in another file")
     assert run("diff", "a.h5", "b.h5", cwd=tmp_path).status == 1
-    assert run("diff", "a.h5", "a.h5", "--follow-links", cwd=tmp_path).status == 0
-    np.save(tmp_path / "o.npy", np.array([None]), allow_pickle=True)
-    assert mpired.diff(tmp_path / "o.npy", tmp_path / "o.npy").verdict == "not known"
+    assert run("diff", "a.h5", "copy.h5", "--follow-links", cwd=tmp_path).status == 0
+    assert run("diff", "a.h5", "a.h5", cwd=tmp_path).out.startswith(b"the same: 2 datasets\n")
+    for name, value in (("o", None), ("same", None), ("p", 1)):
+        np.save(tmp_path / f"{name}.npy", np.array([value], object), allow_pickle=True)
+        equal = filecmp.cmp(tmp_path / "o.npy", tmp_path / f"{name}.npy", shallow=False)
+        found = mpired.diff(tmp_path / "o.npy", tmp_path / f"{name}.npy")
+        assert found.verdict == ("the same" if equal else "not known")
     table = pa.table({"x": ["text"] * 99, "y": [1] * 99})
     pq.write_table(table, tmp_path / "bad.parquet", write_page_checksum=True, compression="none")
     octets = (tmp_path / "bad.parquet").read_bytes()
     (tmp_path / "bad.parquet").write_bytes(octets.replace(b"text", b"next", 1))
-    found = mpired.diff(tmp_path / "bad.parquet", tmp_path / "bad.parquet")
+    (tmp_path / "worse.parquet").write_bytes(octets.replace(b"text", b"exit", 1))
+    found = mpired.diff(tmp_path / "bad.parquet", tmp_path / "worse.parquet")
     assert (found.verdict, found.buffers[1].differing, found.buffers[1].reason) == ("not known", 0, "")
     assert "damaged" in found.buffers[0].reason
