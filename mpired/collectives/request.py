@@ -66,9 +66,10 @@ def read_request(
     named: Sequence[Any] = ops.each_of(op) if collective.several and ops.is_list(op) else [op]
     chosen = _resolve(named, options)
     inputs = _inputs(chosen, options, context)._replace(in_place="in_place" in collective.fixed)
-    pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options else ""
+    if options["in_place"] and not inputs.in_place and options["accumulate_in"] is None:
+        inputs = inputs._replace(op=None)  # whose wider datatype the file of the root may have no place for
     if len(chosen) > 1 or options["index"] is not None or inputs.datatype is not None:
-        _check_ops(chosen, inputs, options, pairing)
+        _check_ops(chosen, inputs, options, _offers(collective, options))
     # The formats that the names of results, or `to`, ask for; None for that of the ranks.
     to = None if options["to"] is None else format_named(options["to"], "to")
     forms = [to or by_suffix(each) for each in outputs]
@@ -107,18 +108,18 @@ def read_request(
         op_files=tuple(path for op in chosen if op.isolated and (path := cast("Any", op.kernel).path)),
         outputs=outputs, note=note, skipped=skipped,
     )  # fmt: skip
-    _check(request, {(form or format_named(groups[0][0].format)).name for form in forms}, pairing)
+    _check(request, {(form or format_named(groups[0][0].format)).name for form in forms})
     return request
 
 
-def _check(request: Request, formats: Collection[str], pairing: str) -> None:
+def _check(request: Request, formats: Collection[str]) -> None:
     """Raise an error unless the ops take what the ranks hold, for results of these formats; warn of ranks left out."""
     options, groups, skipped = request.options, request.groups, request.skipped
     row = format_named(groups[0][0].format)
-    keeps = "keep" in request.collective.options and bool(row.keeps) and {*formats} <= {row.name}
+    offers = _offers(request.collective, options) - (set() if row.keeps and {*formats} <= {row.name} else {"keep"})
     for op in request.ops:
         buffers = [(buffer.name, taken_by(op, buffer).datatype) for buffer in groups[0][0].buffers]
-        ops.check_buffers(op, buffers, ops.Use.REDUCE, pairing=pairing, keeps=keeps)
+        ops.check_buffers(op, buffers, ops.Use.REDUCE, offers)
         if op.rules != ops.Rules():
             ops.check_rules(op, [datatype for _, datatype in buffers], max(map(len, request.combined)))
     kept: list[Kept] = []
@@ -142,6 +143,11 @@ def _check(request: Request, formats: Collection[str], pairing: str) -> None:
         pairs = (unnatural([file.source.name for file in files]) for files in request.combined)
         if (in_last_bits or not is_alike) and (pair := next(filter(None, pairs), None)):
             log.tell(log.order(*pair, "last bits" if is_alike else "results"))
+
+
+def _offers(collective: Collective, options: Options) -> set[str]:
+    """Return the options that a message may offer: a result in place has no place for elements of another datatype."""
+    return {*collective.options} - ({"accumulate_in", "index"} if options["in_place"] else set())
 
 
 def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> InputOptions:
@@ -241,7 +247,7 @@ def _of_function(op: object, options: Options) -> ops.Op:
     return ops.of_function(op, commute=options["commute"])
 
 
-def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options, pairing: str) -> None:
+def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options, offers: Collection[str]) -> None:
     """Raise an error for ops that make no sense whatever the files hold."""
     has_indices = options["index"] is not None
     if len(chosen) > 1 and options["in_place"]:
@@ -255,7 +261,7 @@ def _check_ops(chosen: Sequence[ops.Op], inputs: InputOptions, options: Options,
     for op in chosen:
         if inputs.datatype is not None and not (has_indices and op.groups == Group.PAIR):
             datatype = ops.widest(op, [inputs.datatype]) or inputs.datatype
-            ops.check_buffers(op, [("", datatype)], ops.Use.REDUCE, pairing=pairing)
+            ops.check_buffers(op, [("", datatype)], ops.Use.REDUCE, offers)
             _ = inputs.datatype.form
 
 

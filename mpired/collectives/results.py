@@ -35,7 +35,7 @@ from mpired.formats.array import stored_array
 from mpired.formats.rank import Cells
 from mpired.formats.recognise import by_suffix
 from mpired.ranks.order import RankWord, path_of
-from mpired.sources.directory import INDEX_SUFFIX, check_one_file
+from mpired.sources.directory import INDEX_SUFFIX, check_one_file, index_of
 from mpired.sources.source import STANDARD_INPUT
 
 _PATTERN = re.compile(r"([^{}]|\{\{|\}\}|\{rank(:(0?[1-9][0-9]?d?)?)?\}|\{(stem|group):?\})*", re.DOTALL)
@@ -198,7 +198,7 @@ def _index_of(path: str, file: RankFile, form: Format) -> str:
         return ""
     if is_url(path):
         raise UsageError(path, NOT_TOGETHER)
-    return os.path.basename(path if is_index else file.source.name)
+    return os.path.basename(path) if is_index else index_of(file.source)
 
 
 def _with_header(layout: Layout, form: Format, request: Request) -> Layout:

@@ -26,7 +26,7 @@ from mpired.formats.arrays import ArrayFile, ArrayHeader, ArrayLeaf
 from mpired.formats.conventions import Attribute, Variable, octets_of, text_of
 from mpired.formats.hdf5 import ERRORS
 from mpired.formats.input_options import InputOptions
-from mpired.formats.rank import dtype_text
+from mpired.formats.rank import ELSEWHERE, dtype_text
 from mpired.formats.streamed import DECODED_NBYTES, SourceFile, Values
 from mpired.sources.source import Source
 
@@ -135,7 +135,7 @@ class HdfFile(ArrayFile):
             where = "a virtual dataset"
         if where and (not self._outside or inputs.window):
             way_out = "" if inputs.follow_links or inputs.window else "read it with `follow_links`"
-            label, reason = f"elements in another file ({where})", f"{name!r} is stored in another file ({where})"
+            label, reason = f"elements in another file ({where})", f"{name!r} {ELSEWHERE} ({where})"
             return ArrayHeader(name, None, None, label=label, reason=reason, way_out=way_out)
         try:
             if dataset is None:

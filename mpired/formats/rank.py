@@ -21,6 +21,7 @@ from mpired.sources.source import Source
 
 _FEW = 20  # names in a message
 _SIGNS = frozenset("*?[")  # of patterns
+ELSEWHERE = "is stored in another file"
 NO_DATATYPE = ", which no MPI datatype has; convert them to numbers"
 
 

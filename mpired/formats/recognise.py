@@ -21,7 +21,7 @@ from mpired.formats.format import Format
 from mpired.formats.input_options import InputOptions
 from mpired.formats.memory import ArrayRank, AtHand, RankInFile
 from mpired.formats.rank import RankFile
-from mpired.sources.directory import INDEX_SUFFIX
+from mpired.sources.directory import INDEX_SUFFIX, SHARDS_HEAD
 from mpired.sources.local import HEAD_NBYTES, peek
 from mpired.sources.open import open_source
 from mpired.sources.source import STORE_HEAD, Source
@@ -47,8 +47,8 @@ _ROWS: tuple[Format, ...] = (
         doc="Arrow IPC stream; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
     _ARRAYS._replace(name="npz", suffixes=(".npz",), kinds=(foreign.NPZ,), has_times=True, c_order=False,
         doc="NumPy's archive of arrays, each a buffer"),
-    _ARRAYS._replace(name="safetensors", suffixes=(".safetensors", INDEX_SUFFIX), kinds=(foreign.SAFETENSORS,),
-        has_notes=True, in_place=True, noun="tensor", doc="tensors, each a buffer"),
+    _ARRAYS._replace(name="safetensors", suffixes=(".safetensors", INDEX_SUFFIX), magic=SHARDS_HEAD,
+        kinds=(foreign.SAFETENSORS,), has_notes=True, in_place=True, noun="tensor", doc="tensors, each a buffer"),
     _ARRAYS._replace(name="hdf5", suffixes=(".h5", ".hdf5", ".he5"), kinds=(foreign.HDF5, foreign.NETCDF4),
         has_nulls=True, has_strings=True, in_place=True, noun="dataset", doc="groups of arrays, each a buffer",
         decoding=64 << 20, encoding=64 << 20),
@@ -222,7 +222,8 @@ def recognise(source: Source, inputs: InputOptions, start: bytes | None = None) 
     if by_content is None and not (named and named.readable) and (kind := foreign.by_suffix(path)):
         raise NotReadError(source.name, f"is {kind.name} by its suffix; {kind.way_out}", kind.name)
     if named is not None and not named.readable:
-        way_out = "" if inputs.window else ", or read its bytes with `format='raw'`"
+        declared = "" if inputs.datatype is not None else " and `type='uint8_t'`"
+        way_out = "" if inputs.window else f", or read its bytes with `format='raw'`{declared}"
         reason = f"is {named.name} by its suffix, which mpired does not read; convert it to npy{way_out}"
         raise NotReadError(source.name, reason, named.name)
     if named is not None and by_content is not None and named is not by_content:

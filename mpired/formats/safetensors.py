@@ -26,7 +26,7 @@ from mpired.formats.arrays import ArrayHeader, KeptArrays, Library, Pieces, Piec
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, write_elements
 from mpired.formats.rank import Model, RankFile
-from mpired.sources.directory import INDEX_SUFFIX, ShardsSource
+from mpired.sources.directory import ShardsSource, index_of
 from mpired.sources.open import open_source
 from mpired.sources.source import Source
 
@@ -138,11 +138,14 @@ def _without_doubles(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def _read_index(source: Source, context: Context) -> dict[str, Any]:
     """Return an index: `weight_map`, the shard of each tensor, and `metadata`; of shards without one that of theirs."""
     if isinstance(source, ShardsSource):
-        parts = {each: _read_header(_shard(source, each, context)) for each in source.names}
-        pairs = [(name, shard) for shard, part in parts.items() for name in part.tensors]
-        if twice := {*pairs} - {*dict(pairs).items()}:
-            _bad(source, f"the tensor {min(twice)[0]!r} is in two shards")
-        return {"metadata": {}, "weight_map": dict(pairs)}
+        found: dict[str, str] = {}
+        for each in source.names:
+            names = _read_header(_shard(source, each, context)).tensors
+            if twice := found.keys() & names:
+                name = min(twice)
+                _bad(source, f"the tensor {name!r} is in two shards, {found[name]} and {each}")
+            found |= dict.fromkeys(names, each)
+        return {"metadata": {}, "weight_map": found}
     with closing(source.open()) as file, calls.errors_name(source.name):
         index = _object(source, file.read(min(source.nbytes, _MAX_HEADER), 0), "the index")
     shards, metadata = index.get("weight_map"), index.setdefault("metadata", {})
@@ -161,7 +164,7 @@ def _shard(index: Source, name: str, context: Context) -> Source:
 
 def _headers(source: Source, context: Context) -> list[_Header]:
     """Return the header of a file, or those of all shards of an index, which agree with it."""
-    if not source.name.endswith(INDEX_SUFFIX):
+    if not index_of(source):
         return [_read_header(source)]
     shards: dict[str, str] = _read_index(source, context)["weight_map"]
     found: list[_Header] = []
@@ -284,7 +287,6 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
 
 def note(source: Source) -> str | None:
     """Return what a file says of where it comes from; None for nothing."""
-    is_index = source.name.endswith(INDEX_SUFFIX)
-    metadata = _read_index(source, NO_LIMITS)["metadata"] if is_index else _read_header(source).metadata
+    metadata = _read_index(source, NO_LIMITS)["metadata"] if index_of(source) else _read_header(source).metadata
     found: str | None = metadata.get(_NOTE)
     return found

@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -126,8 +126,11 @@ def _at_place(text: str, timeout: float | None) -> Op:
     path = home if home.endswith(".py") or "/" in home else ""  # "" for a module
     if path:
         check_file(path, text)
-    elif os.path.isfile(f"{home}.py") and importlib.util.find_spec(home) is None:
-        raise UserOpError(text, f"there is no module {home}; for the file write {home}.py:{name}")
+    elif home.isidentifier() and importlib.util.find_spec(home) is None:
+        if os.path.isfile(f"{home}.py"):
+            raise UserOpError(text, f"there is no module {home}; for the file write {home}.py:{name}")
+        if hint := table.suggestion(home, (*table.OPS, *table.STATISTICS)):
+            raise UnknownOpError(text, f"is not an MPI op, and there is no module {home}; {hint}")
     return table.user_op(text, user.UserKernel(text, user.load, path, timeout))
 
 
@@ -278,8 +281,8 @@ def holds(wide: Datatype, datatype: Datatype) -> bool:
     return _has_values_of(wide.form, np.dtype(np.bool_) if datatype.is_bool else datatype.form)
 
 
-def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> str:
-    """Return the option that lets an op combine buffers of several datatypes each, for a way out; "" if none does."""
+def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> Datatype | None:
+    """Return a datatype in which an op can combine buffers of several datatypes each; None if there is none."""
     for name in ("int64_t", "uint64_t", "double", "longdouble") if "accumulate_in" in op.takes else ():
         within = real_type(name)
         wide = [widest(op, datatypes, within) for datatypes in buffers]
@@ -287,8 +290,8 @@ def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> str:
         results = [op.gives(each) for each in known] if op.gives else known
         is_real = within.form.kind == "f"
         if len(known) == len(wide) and (is_real or all(each.form.kind != "f" for each in results)):
-            return f"`accumulate_in={name!r}`"
-    return ""
+            return within
+    return None
 
 
 def check_rules(op: Op, datatypes: Sequence[Datatype], nranks: int) -> None:
@@ -355,15 +358,9 @@ def _check_wide(op: Op, datatype: Datatype) -> None:
             raise UsageError(f"`{option}`", reason)
 
 
-def check_buffers(
-    op: Op,
-    buffers: Iterable[tuple[str, Datatype]],  # with their names if they are columns
-    use: Use,
-    *,
-    pairing: str = "",  # the option that makes pairs of plain values, if any
-    keeps: bool = False,  # whether the result can carry the others
-) -> None:
-    """Let a legal request pass on buffers; the one gate, before anything is opened for writing."""
+def check_buffers(op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use, offers: Collection[str] = ()) -> None:
+    """Let a legal request pass on buffers, which have names if they are columns; the one gate before any writing."""
+    # `offers` are the options that may be a way out of it.
     if use not in op.uses:
         raise wrong_use(op, use)
     taken: list[str] = []
@@ -373,23 +370,23 @@ def check_buffers(
         if datatype.group in op.groups and (not op.datatypes or str(datatype) in op.datatypes):
             taken.append(name)
         else:
-            refused.append(_refusal(op, datatype, use, f"{name!r}, " if name else "", pairing))
+            refused.append(_refusal(op, datatype, use, f"{name!r}, " if name else "", offers))
             others.append(name)
     if refused:
         way_out = f"; choose with `columns='{listed(taken)}'`" if taken else ""
-        way_out += f", and carry the others with `keep='{listed(others)}'`" if way_out and keeps else ""
+        way_out += f", and carry the others with `keep='{listed(others)}'`" if way_out and "keep" in offers else ""
         raise OpError(refused[0].subject, f"{refused[0].reason}{way_out}")
 
 
-def _refusal(op: Op, datatype: Datatype, use: Use, where: str, pairing: str) -> OpError:
+def _refusal(op: Op, datatype: Datatype, use: Use, where: str, offers: Collection[str]) -> OpError:
     """Return the error for a datatype that an op is not defined on; `where` is put before it."""
     if op.datatypes and str(datatype) not in op.datatypes:
         return OpError(str(op), f"is not defined for {where}{datatype.label}; it takes {', '.join(op.datatypes)}")
     rows = [*ops_for(use), *(STATISTICS if use is Use.REDUCE else ())]
     others = [row for row in rows if datatype.group in row.groups]
     hint = f"{datatype.label} takes {names_of(others)}" if others else f"{datatype.label} takes no predefined op"
-    if datatype.is_bool and use is Use.REDUCE and (way_out := widening(op, [[datatype]])):
-        hint = f"take true as 1 with {way_out}; {hint}"
+    if datatype.is_bool and use is not Use.FETCH and (wide := widening(op, [[datatype]])):
+        hint = f"take true as 1 {_as_numbers(op, wide, is_new='accumulate_in' in offers)}; {hint}"
     if op.name == COMPARE_AND_SWAP.name:
         hint = f"`mpired fetch-and-op` takes {datatype.label}"
     if datatype.group is Group.DERIVED:
@@ -398,12 +395,21 @@ def _refusal(op: Op, datatype: Datatype, use: Use, where: str, pairing: str) -> 
             takes, way_out = "no one-sided call takes it (MPI-4.1, 12.3.4)", ""
         hint = f"{datatype} is derived, and {takes}; use {way_out}numbers out of it by `mpired pack`"
     if op.groups == Group.PAIR:
-        ways = [pairing] if pairing and datatype.group in ORDERED else []
+        is_paired = "index" in offers and datatype.group in ORDERED
+        ways = ["`index='rank'` makes pairs of plain values"] if is_paired else []
         if where or not ways:
             ways.append(_to_pairs(datatype, use, is_column=bool(where)))
         hint = "; ".join([*ways, hint])
     what = f"{where}{datatype.label}, {datatype.group.title}"
     return OpError(str(op), f"is not defined for {what}; it takes {op.groups.title}; {hint}")
+
+
+def _as_numbers(op: Op, wide: Datatype, *, is_new: bool) -> str:
+    """Return how an op takes truth values: for them a file that is changed has no place for numbers."""
+    name = wide.name.lower()
+    if is_new:
+        return f"with `accumulate_in={name!r}`"
+    return f"in a new file by `mpired reduce --op {_label(op).replace('_', ':')} --accumulate-in {name}`"
 
 
 def _to_pairs(datatype: Datatype, use: Use, *, is_column: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 import difflib
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -124,10 +125,10 @@ COMPARE_AND_SWAP = _op("COMPARE_AND_SWAP", kernels.replace, _INTEGER | Group.LOG
 _BY_NAME = {row.name: row for row in (*OPS, *STATISTICS)}
 _ELSEWHERE = {
     "ADD": "SUM", "TOTAL": "SUM", "MULTIPLY": "PROD", "AVG": "MEAN", "AVERAGE": "MEAN", "VARIANCE": "VAR",
-    "STANDARDDEVIATION": "STD", "PERCENTILE": "QUANTILE", "ARGMAX": "MAXLOC", "ARGMIN": "MINLOC", "ALL": "LAND",
-    "ANY": "LOR",
+    "STANDARDDEVIATION": "STD", "PERCENTILE": "QUANTILE", "P": "QUANTILE", "Q": "QUANTILE", "ARGMAX": "MAXLOC",
+    "ARGMIN": "MINLOC", "ALL": "LAND", "ANY": "LOR",
 }  # fmt: skip
-"""Names of other programs, without `_`, and the ops that do the same."""
+"""Names of other programs, without `_` and digits, and the ops that do the same."""
 
 
 def _reduced(op: Op) -> tuple[Callable[..., Op], tuple[object, ...]]:
@@ -154,15 +155,22 @@ def named(text: str) -> Op | None:
     return _BY_NAME.get(canonical(text.partition(":")[0]))
 
 
+def suggestion(text: str, ops: Sequence[Op]) -> str:
+    """Return those of some ops that a text, perhaps with a parameter, comes near to; "" for none."""
+    word = canonical(text.partition(":")[0])
+    own = _ELSEWHERE.get(re.sub(r"[_\d]", "", word), word)
+    close = difflib.get_close_matches(own, [row.name for row in ops], n=2)
+    names = ("quantile:0.9" if name == "QUANTILE" else name.lower() for name in close)
+    return f"did you mean {' or '.join(names)}?" if close else ""
+
+
 def get(name: str, use: Use = ANY_USE) -> Op:
     """Return the predefined op of that name, in any case, with or without `MPI_`."""
     text, _, parameter = name.partition(":")
     op = named(text)
     if op is None or (not op.section and canonical(text) != text.upper()):  # MPI has no statistics
         ops = [*ops_for(use), *(STATISTICS if Use.REDUCE in use else ())]
-        known, word = [row.name for row in ops], canonical(name)
-        close = difflib.get_close_matches(_ELSEWHERE.get(word.replace("_", ""), word), known, n=2)
-        hint = f"did you mean {' or '.join(close).lower()}?" if close else f"the ops are {names_of(ops)}"
+        hint = suggestion(name, ops) or f"the ops are {names_of(ops)}"
         raise UnknownOpError(shortened(name) or "''", f"is not an MPI op; {hint}")
     if not parameter and op.name != "QUANTILE":
         return op

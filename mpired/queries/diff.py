@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from mpired.attempts import repeated
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import run_segments
 from mpired.context import Context
@@ -28,12 +29,14 @@ from mpired.errors import (
     MpiredError,
     NotReadError,
     UsageError,
+    describe,
     escaped,
     number,
 )
 from mpired.formats import RAW, Array, AtHand, InputOptions, RankFile, open_rank
 from mpired.formats.array import REGISTERED, blocks
 from mpired.formats.decoding import decode_worker
+from mpired.formats.rank import ELSEWHERE
 from mpired.log import PERIOD, track
 from mpired.ops.table import NO_OP
 from mpired.options import DIFF, EFFORT, INPUTS, Options, checked, part
@@ -155,7 +158,7 @@ class Difference:
             yield from (f"  {escaped(each.name)}: {_figures(each)}" for each in self.buffers)
         for example in self.examples:
             place = escaped(place_text(example.column, example.index, example.field))
-            amounts = [(example.difference, "difference {}"), (example.ulp, "{} ulp")]
+            amounts = [(example.difference, "difference {!s}"), (example.ulp, "{} ulp")]
             apart = "".join(f", {words.format(amount)}" for amount, words in amounts if amount is not None)
             yield f"  {place}: {value_text(example.a)} {value_text(example.b)}{apart}"
         shown = len({(each.column, each.index) for each in self.examples})
@@ -176,7 +179,7 @@ def _figures(each: Compared) -> str:
     if any(count for count, _ in alone):
         counts += ", " + ", ".join(f"{count} missing in {name} alone" for count, name in alone if count)
     known = [(found, unit) for found, unit in ((each.difference, ""), (each.ulp, " ulp")) if found is not None]
-    texts = [f"{each.amount}{unit} at {escaped(place_text('', each.index, each.field))}" for each, unit in known]
+    texts = [f"{each.amount!s}{unit} at {escaped(place_text('', each.index, each.field))}" for each, unit in known]
     return f"{counts}, largest difference {', '.join(texts)}" if texts else counts
 
 
@@ -368,8 +371,6 @@ def _compared(
 def _diff(words: Sequence[str | AtHand], options: Options, context: Context) -> tuple[Difference, bytes | None]:
     """Compare the headers of two files, and their elements if these are alike."""
     tolerance, png = Tolerance(*(options[name] for name in Tolerance._fields)), options["png"]
-    if list(words).count("-") > 1:
-        raise UsageError("-", "standard input can be one of the files only; write the other to a file")
     inputs = InputOptions.of(options, context)
     a, b = (open_rank(word, inputs._replace(nullable=True, any_type=True, unpack=True)) for word in words)
     check_formats(inputs, {a.format, b.format})
@@ -474,19 +475,26 @@ def _one(key: str | int, words: Sequence[_Word], options: Options, context: Cont
     except (MpiredError, OSError) as error:
         if not is_of_rank(error):
             raise
-        found = Difference(equal=False, a=a, b=b, obstacle=str(error))
+        found = Difference(equal=False, a=a, b=b, obstacle=describe(error))
     return replace(found, name=_title(key, *words))
 
 
 def _of_two(words: Sequence[_Word], options: Options, context: Context, *, typed: bool) -> Difference:
-    """Compare two files; those that no format describes by their bytes, unless options describe them."""
+    """Compare two files; by their bytes those that no format describes, or that are not read completely."""
+    of_bytes = {key: options[key] for key in _OF_BYTES} | {"type": "byte", "format": RAW.name}
+    by_bytes = partial(_diff, words, checked(DIFF, of_bytes))
     try:
-        return answered(partial(_diff, words, options), words, options, context)
+        found = answered(partial(_diff, words, options), words, options, context)
     except (NotReadError, UsageError) as error:
         if typed or error.subject not in map(_name, words):
             raise
         inputs = InputOptions.of(options, context)
         if not all(open_rank(word, inputs, any_kind=True).obstacle for word in words):
             raise
-    of_bytes = {key: options[key] for key in _OF_BYTES} | {"type": "byte", "format": RAW.name}
-    return answered(partial(_diff, words, checked(DIFF, of_bytes)), words, options, context)
+        return answered(by_bytes, words, options, context)
+    paths = [word for word in words if isinstance(word, str) and os.path.exists(word)]
+    if found.verdict == "not known" and len(paths) == len(words):
+        is_whole = all(map(os.path.isfile, paths)) and not any(ELSEWHERE in each.reason for each in found.buffers)
+        equal = os.path.samefile(*paths) or (is_whole and repeated(by_bytes, words, context)[0].equal)
+        found = replace(found, equal=equal)
+    return found

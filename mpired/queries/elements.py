@@ -161,6 +161,8 @@ def value_text(value: Any) -> str:
     """Return a value in words; None is one that is missing."""
     if value is None:
         return "missing"
+    if isinstance(value, np.longdouble | np.clongdouble):  # which a format makes doubles of
+        return str(value)
     return shortened(escaped(repr(value) if isinstance(value, str) else f"{value}"), _LONGEST)
 
 

@@ -132,8 +132,6 @@ def open_groups(
     """Inspect every rank's header, and compare it with the first good one; group B's first with that of group A."""
     if not all(groups):
         raise UsageError("ranks", "there are none; name at least one file")
-    if [*itertools.chain(*groups)].count("-") > 1:
-        raise UsageError("-", "standard input can be one rank only; write the others to files")
     opened = [Opened(words, inputs, options, partial(_inspect, check)) for words in groups]
     files = [*opened[0].files]
     for ranks in opened[1:]:
@@ -314,15 +312,20 @@ def _compare_buffers(this: str, file: RankFile, reference: tuple[str, RankFile],
     both = buffer.datatype, like.datatype
     if both[0] != both[1] and (op is None or ops.widest(op, both) is None):
         pairs = [(a.datatype, b.datatype) for a, b in zip(file.buffers, reference[1].buffers, strict=True)]
-        option = "" if op is None else ops.widening(op, pairs)
-        if option and inputs.taken == Group(0):  # ops of pairs and of plain values
-            option += " and `index='rank'`"
-        wider = f", compute in a wider one with {option}" if option else ""
+        wider, wide = "", None if op is None else ops.widening(op, pairs)
+        # A file that is replaced, the last one, has no place for another datatype.
+        if op is not None and wide and not (inputs.in_place and ops.widest(op, both, wide) != both[0]):
+            wider = f", compute in a wider one with `accumulate_in='{wide.name.lower()}'`"
+            if inputs.taken == Group(0):  # ops of pairs and of plain values
+                wider += " and `index='rank'`"
         reason = f"{this} has datatype {both[0].label}{where}, but {_named(reference)} has {both[1].label}"
         raise DatatypeError(path, f"{reason}; convert to one datatype{wider}{_OR_SKIP}")
     if how := reordered(buffer.stored.names or (), like.stored.names or (), buffer.datatype):
         raise DatatypeError(path, f"{this} has {how}, as in {_named(reference)}")
-    for what, own, theirs in ("count", buffer.count, like.count), ("shape", buffer.shape, like.shape):
+    sizes = [("count", buffer.count, like.count), ("shape", buffer.shape, like.shape)]
+    if buffer.shape is not None and like.shape is not None and len(buffer.shape) != len(like.shape):
+        sizes.reverse()  # such as strings beside their characters
+    for what, own, theirs in sizes:
         if own != theirs and not {None, UNKNOWN_COUNT} & {own, theirs}:
             reason = f"{this} has {what} {own}{where}, but {_named(reference)} has {theirs}"
             raise CountError(path, f"{reason}; give ranks of one {what}{_OR_SKIP}")

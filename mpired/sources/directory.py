@@ -16,6 +16,8 @@ from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, OpenBytes, OpenS
 
 INDEX_SUFFIX = ".safetensors.index.json"
 """The suffix of the index of a checkpoint whose tensors are in several files."""
+SHARDS_HEAD = b"\0shards of a checkpoint\n"
+"""The first bytes of shards without an index, by which their format is recognised."""
 _INDICES = (INDEX_SUFFIX, ".bin.index.json")
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")  # the usual names
 
@@ -67,15 +69,15 @@ def check_one_file(name: str) -> None:
 
 
 class ShardsSource(Source):
-    """The shards of a checkpoint without an index, in the place of that: a file without any bytes."""
+    """The shards of a checkpoint without an index: their directory, as a file without bytes of its own."""
 
     nbytes = 0
 
     def __init__(self, index: str) -> None:
-        self.name = index
-        folder, name = os.path.split(index)
+        folder, self.index = os.path.split(index)
+        self.name = f"{folder}/"
         matches = filter(None, map(_SHARD.fullmatch, sorted(os.listdir(folder))))
-        shards = [match for match in matches if f"{match['stem']}{INDEX_SUFFIX}" == name]
+        shards = [match for match in matches if f"{match['stem']}{INDEX_SUFFIX}" == self.index]
         self.names = [match[0] for match in shards]
         stem, count = shards[0]["stem"], shards[0]["count"]
         wanted = [f"{stem}-{number:05d}-of-{count}.safetensors" for number in range(1, int(count) + 1)]
@@ -87,7 +89,14 @@ class ShardsSource(Source):
 
     def open(self) -> OpenSource:
         """Open it for reading."""
-        return OpenBytes()
+        return OpenBytes(SHARDS_HEAD)
+
+
+def index_of(source: Source) -> str:
+    """Return the name of the index of a checkpoint in shards, also of a missing one; "" for other files."""
+    if isinstance(source, ShardsSource):
+        return source.index
+    return os.path.basename(source.name) if source.name.endswith(INDEX_SUFFIX) else ""
 
 
 class DirectorySource(Source):

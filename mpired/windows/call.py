@@ -14,9 +14,8 @@ from mpired import datatypes, log, ops
 from mpired.context import Context
 from mpired.datatypes import Datatype, Group, value_index
 from mpired.datatypes.dtypes import BY_NAME
-from mpired.errors import DatatypeError, MpiredWarning, OpError, UsageError
+from mpired.errors import DatatypeError, MpiredError, MpiredWarning, OpError, UsageError, with_others
 from mpired.files.places import check_are_data, inode
-from mpired.files.urls import check_are_files
 from mpired.formats import Array, InputOptions, Model, open_rank
 from mpired.formats.input_options import ORDERS
 from mpired.formats.memory import ArrayRank
@@ -25,6 +24,7 @@ from mpired.ops.rules import holds, real_type
 from mpired.options import INPUTS, PLACES, RANKING, WINDOW_VALUES, Options, PathLike, checked, part
 from mpired.ranks.opening import Opened, check_formats, skipped_warning
 from mpired.ranks.order import path_of
+from mpired.sources.directory import check_one_file
 from mpired.windows.once import Key, keys_of
 from mpired.windows.origin import Origin, OriginLike, check_like, open_origin
 from mpired.windows.placement import NO_ORIGIN, Given, Placement
@@ -79,7 +79,14 @@ def plan_get_accumulate(
 def _names(windows: Sequence[PathLike], indices: object = None) -> list[str]:
     """Return the names of windows, which are different files of data; those of origins were checked by the caller."""
     check_are_data([*windows, indices])
-    check_are_files(windows)
+    errors: list[MpiredError] = []
+    for window in windows:
+        try:
+            check_one_file(os.fspath(window))
+        except MpiredError as error:
+            errors.append(error)
+    if errors:
+        raise with_others(errors[0], errors[1:])
     identities: set[object] = set()
     for window in windows if len(windows) > 1 else ():
         try:

@@ -35,7 +35,6 @@ from mpired.formats.rank import lacking, reordered
 from mpired.log import step
 from mpired.ops.rules import holds
 from mpired.ranks.opening import check_formats
-from mpired.sources.directory import check_one_file
 from mpired.sources.local import LocalSource, stamp_of
 from mpired.windows.call import WindowRequest
 from mpired.windows.elements import fold
@@ -70,9 +69,6 @@ def _open(request: WindowRequest, replaced: Sequence[str], stack: ExitStack) -> 
     existing = names if request.create is None else [name for name in names if os.path.exists(name)]
     # Windows that this user may only read are locked beside other readers.
     shared = not request.op.origin and not all(os.access(name, os.W_OK) for name in existing)
-
-    for name in existing:
-        check_one_file(name)
     waiting = LockTimeout(request.inputs.context.lock_timeout)
     try:
         locks = lock_all(

@@ -8,6 +8,7 @@ import re
 import click
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from command import refused, run
@@ -32,6 +33,8 @@ def folder(tmp_path):
     (tmp_path / "as.npy").write_bytes(b"ARROW1 and no more")
     times = {"s": ["a"], "t": pa.array([1], pa.timestamp("us", "UTC")), "x": [1.0]}
     pq.write_table(pa.table(times), tmp_path / "t.parquet")
+    np.save(tmp_path / "t.npy", np.array([True, False]))
+    pa.feather.write_feather(pa.table({"x": [True, False]}), tmp_path / "t.arrow", "uncompressed")
     return tmp_path
 
 
@@ -41,6 +44,8 @@ def folder(tmp_path):
     ("reduce --op summ a.npy b.npy", 2, ["summ", "sum?"]),
     ("accumulate --op nces a.npy b.npy", 2, ["the ops are max, ", ", minloc, replace\n"]),
     ("reduce --op average a.npy b.npy", 2, ["average: is not an MPI op; did you mean mean"]),
+    *((f"reduce --op {op} a.npy b.npy", 2, [f"{op}: is not an MPI op", "; did you mean quantile:0.9?"])
+      for op in ("percentile", "percentile:90", "p90")),
     ("reduce --op mine:f a.npy b.npy", 7, ["mine:f: there is no module mine; for the file write mine.py:f"]),
     ("reduce --op sum --threads 2 a.npy", 2, ["No such option '--threads'; did you mean --jobs?"]),
     ("ops max", 2, ["max: is an op, and there is no such file"]),
@@ -60,7 +65,14 @@ def folder(tmp_path):
     ("accumulate --op sum nix.npy a.npy", 4, ["nix.npy", "--create"]),
     ("compare-and-swap nix.npy 1 2", 4, ["nix.npy: No such file or directory\n"]),
     ("accumulate --op sum --create t.bin a.npy", 2, ["t.bin", "--type"]),
+    ("diff t.csv a.npy", 3, ["read its bytes with --from raw and --type uint8_t\n"]),
+    ("reduce --op sum --type int t.csv", 3, ["read its bytes with --from raw\n"]),
     ("reduce --op sum a.npy b.npy out.npy", 4, ["out.npy", "--output"]),  # as for nces
+    # elements that a target has no place for
+    *((f"{command} --op sum t.{form} t.{form}", 3, ["as 1 in a new file by `mpired reduce --op sum --accumulate-in "])
+      for command in ("reduce-local", "reduce --in-place", "accumulate") for form in ("npy", "arrow")),
+    ("reduce --op sum t.npy t.npy", 3, ["take true as 1 with --accumulate-in int64_t;"]),
+    ("reduce-local --op sum a.npy t.npy", 3, ["; convert to one datatype\n"]),
     # columns
     ("reduce-scatter --op sum --counts 1 t.parquet -o o{rank}.npy", 3, ["column 's' holds string"]),
     ("get-accumulate --op no_op --to raw --columns t t.parquet", 3, ["has no form in raw; use --to parquet"]),

@@ -167,6 +167,7 @@ def test_checkpoints_without_an_index(ranks, tmp_path):
     for rank in range(2):
         (tmp_path / f"c{rank}" / INDEX).unlink()
     assert mpired.diff(tmp_path / "c0", tmp_path / "c1").noun == "tensor"
+    assert mpired.locate([tmp_path / "c0", tmp_path / "c1"], "maxloc", columns="w").file == f"{tmp_path}/c1/"
     succeeded(run(*MEAN, "c0", "c1", "-o", "new", cwd=tmp_path))
     check(load(tmp_path / "new"))
     for shard, names in SHARDS.items():
@@ -185,7 +186,7 @@ def test_checkpoints_without_an_index(ranks, tmp_path):
     shutil.copy(tmp_path / "c0" / FIRST, tmp_path / "c0" / SECOND)
     (tmp_path / "c1" / FIRST).unlink()
     rows = [
-        ("info c0", 3, f"c0/{INDEX}: the tensor 'short' is in two shards"),
+        ("info c0", 3, f"c0/: the tensor 'short' is in two shards, {FIRST} and {SECOND};"),
         ("info c1", 3, f"c1: lacks the shard {FIRST}"),
     ]
     check_refusals(tmp_path, rows)
@@ -204,6 +205,8 @@ def test_refusals(ranks, tmp_path):
     shutil.copy(tmp_path / "c0" / next(iter(SHARDS)), tmp_path / "one.safetensors")
     mean = "reduce --op mean --columns w"
     rows = [
+        ("accumulate --op sum c0 nowhere.npy", 2, "c0: is a checkpoint of several files"),
+        ("accumulate --dry-run --op sum c0 c1", 2, "c0: is a checkpoint of several files"),
         ("reduce --op sum torch -o new", 3, "pickles, which are never loaded"),
         ("info two", 3, "has several checkpoints"),
         (f"{mean} c0 c1 -o c1", 2, f"c1/{next(iter(SHARDS))}: / input of this command"),

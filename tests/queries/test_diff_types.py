@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import filecmp
 import json
 import re
+import shutil
 import struct
 from fractions import Fraction
 
@@ -88,6 +90,11 @@ def test_text_is_compared_however_it_is_stored(tmp_path):
     found = mpired.diff(np.array(["a", "bu", ""]), tmp_path / "a.npz")
     assert [(each.a, each.b) for each in found.examples] == [("bu", "bü")]
     assert not mpired.diff(np.array([b"a", b"b"]), np.array([b"a", b"c"])).equal
+    with netCDF4.Dataset(tmp_path / "characters.nc", "w", format="NETCDF3_CLASSIC") as file:
+        file.createDimension("n", 3)
+        file.createDimension("length", 2)
+        file.createVariable("s", "S1", ("n", "length"))[:] = netCDF4.stringtochar(np.array(["a", "bu", ""], "S2"))
+    assert "B has shape (3, 2) in 's', but A" in str(mpired.diff(tmp_path / "a.nc", tmp_path / "characters.nc"))
 
 
 @each("write", ["netcdf", "hdf5", "zarr", "parquet"])
@@ -172,6 +179,14 @@ def test_other_arrays_are_compared_beside_two_datatypes(tmp_path):
     assert "rtol" not in reason
 
 
+def test_long_doubles_have_all_digits():
+    values = np.longdouble(1) + np.array([0, 1], "g") * np.finfo("g").eps
+    (example,) = (found := mpired.diff(values[:1], values[1:])).examples
+    assert (
+        str(found).splitlines()[1].startswith(f"  [0]: {values[0]!s} {values[1]!s}, difference {example.difference!s}")
+    )
+
+
 def test_ulps_are_those_of_the_wider():
     values = np.linspace(1, 2, 50).astype("f4")
     far = np.nextafter(values, np.float32(3)).astype("f8")
@@ -205,26 +220,32 @@ def test_ulps_are_those_of_short_types(code, tmp_path):
 
 
 def test_arrays_that_cannot_be_read(tmp_path):
-    """They are neither the same nor different; a difference elsewhere is one."""
+    """They are neither the same nor different, unless the bytes are the same; a difference elsewhere is one."""
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = [1.0]
     for name in "ab":
         with h5py.File(tmp_path / f"{name}.h5", "w") as file:
             file["x"] = [1.0 + (name == "b")]
             file["link"] = h5py.ExternalLink("other.h5", "x")
-    a = run("diff", "a.h5", "a.h5", cwd=tmp_path)
+    shutil.copy(tmp_path / "a.h5", tmp_path / "copy.h5")
+    a = run("diff", "a.h5", "copy.h5", cwd=tmp_path)
     assert (a.status, a.err) == (3, "")
     first, *rest = a.out.decode().splitlines()
     assert first == "not known: 2 datasets"
     assert rest[1].startswith("  link: not compared, 'link' is stored in another file")
     assert run("diff", "a.h5", "b.h5", cwd=tmp_path).status == 1
-    assert run("diff", "a.h5", "a.h5", "--follow-links", cwd=tmp_path).status == 0
-    np.save(tmp_path / "o.npy", np.array([None]), allow_pickle=True)
-    assert mpired.diff(tmp_path / "o.npy", tmp_path / "o.npy").verdict == "not known"
+    assert run("diff", "a.h5", "copy.h5", "--follow-links", cwd=tmp_path).status == 0
+    assert run("diff", "a.h5", "a.h5", cwd=tmp_path).out.startswith(b"the same: 2 datasets\n")
+    for name, value in (("o", None), ("same", None), ("p", 1)):
+        np.save(tmp_path / f"{name}.npy", np.array([value], object), allow_pickle=True)
+        equal = filecmp.cmp(tmp_path / "o.npy", tmp_path / f"{name}.npy", shallow=False)
+        found = mpired.diff(tmp_path / "o.npy", tmp_path / f"{name}.npy")
+        assert found.verdict == ("the same" if equal else "not known")
     table = pa.table({"x": ["text"] * 99, "y": [1] * 99})
     pq.write_table(table, tmp_path / "bad.parquet", write_page_checksum=True, compression="none")
     octets = (tmp_path / "bad.parquet").read_bytes()
     (tmp_path / "bad.parquet").write_bytes(octets.replace(b"text", b"next", 1))
-    found = mpired.diff(tmp_path / "bad.parquet", tmp_path / "bad.parquet")
+    (tmp_path / "worse.parquet").write_bytes(octets.replace(b"text", b"exit", 1))
+    found = mpired.diff(tmp_path / "bad.parquet", tmp_path / "worse.parquet")
     assert (found.verdict, found.buffers[1].differing, found.buffers[1].reason) == ("not known", 0, "")
     assert "damaged" in found.buffers[0].reason

@@ -157,6 +157,7 @@ def test_several_ranks_in_a_file_in_python(tmp_path, monkeypatch):
 @each("words", [
     "reduce - /dev/stdin --count 4",
     "reduce /dev/fd/0 /dev/stdin --count 4",
+    "reduce /dev/stdin - --from npy",
     *(f"{words} fifo {again}" for words in ("reduce -k", "accumulate target") for again in ("./fifo", "link")),
 ])  # fmt: skip
 def test_a_pipe_cannot_be_two_ranks(words, tmp_path):
