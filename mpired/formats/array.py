@@ -129,7 +129,7 @@ class Array(NamedTuple):
         columns = self.columns
         return Array(
             NOWHERE, self.datatype, self.count, self.stored, 0, self.shape, self.fortran_order, self.name,
-            parts=columns, datarep=self.datarep, fixed_order=self.fixed_order,
+            dims=self.dims, parts=columns, datarep=self.datarep, fixed_order=self.fixed_order,
             modelled_on=columns if self.values is None else self.values.columns,
         )  # fmt: skip
 

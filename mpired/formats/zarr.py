@@ -15,7 +15,7 @@ import os
 import struct
 import warnings
 import zipfile
-from base64 import standard_b64decode
+from base64 import standard_b64decode, standard_b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from typing import Any, NamedTuple
@@ -336,10 +336,11 @@ def _create(documents: _Buffers, buffer: Array, store: Store | None, cells: Cell
     if not is_same and (dtype.kind not in "biufc" or dtype.char in "gG"):
         raise DatatypeError(buffer.datatype.label, "has no form in zarr; use `to='npy'` or `to='npz'`")
     values = cells.staying(buffer.name, conventions.viewed(_as_numbers(attributes, fill, version), stored)[0])
-    default = conventions.default_fill(dtype) if buffer.nullable and dtype.kind in "iu" else None
+    default = conventions.default_fill(dtype) if buffer.nullable and dtype.kind in "iuf" else None
     if default is not None and not conventions.marks(values):
         values, is_same = {**values, conventions.FILL: default.reshape(1)}, False
-        attributes, fill = {**attributes, conventions.FILL: int(default)}, default[()]
+        mark = standard_b64encode(_DOUBLE.pack(default)).decode() if dtype.kind == "f" else int(default)
+        attributes, fill = {**attributes, conventions.FILL: mark}, default[()]  # as xarray has it
     if is_same and store is not None:
         documents |= {key: store.buffers[key] for key in store.keys_of(path)}
         array = documents.array(path)
@@ -347,6 +348,8 @@ def _create(documents: _Buffers, buffer: Array, store: Store | None, cells: Cell
             array.resize(shape)
     else:
         like = _layout(old, shape, stored, version)
+        if old is None and len(buffer.dims) == len(shape) and version == 3:  # noqa: PLR2004 - as above
+            like["dimension_names"] = [name or None for name in buffer.dims]
         settings = {"zarr_format": version, "attributes": attributes, "fill_value": fill, **like}
         _library().create_array(documents.store, name=path or None, shape=shape, dtype=stored, **settings)
     return path, conventions.missing(values, dtype)

@@ -7,6 +7,7 @@ import os
 import shutil
 import warnings
 
+import netCDF4
 import numpy as np
 import pytest
 from command import refused, run, succeeded
@@ -102,6 +103,22 @@ def test_groups_shards_and_chunks_that_are_not_there(tmp_path):
     expected = sum(np.concatenate([values[:4], np.full((3, 6), 5)]) for values in arrays)
     np.testing.assert_array_equal(result["a/b"][...], expected)
     assert (result["a/b"].shards, result.attrs["run"], "other" in result) == ((4, 4), 1, False)
+
+
+def test_missing_floats_of_other_formats_are_declared(tmp_path):
+    values = [np.ma.masked_invalid([1, np.nan, 3]), np.ma.masked_invalid([2, np.nan, np.nan])]
+    for i, each in enumerate(values):
+        with netCDF4.Dataset(tmp_path / f"{i}.nc", "w") as file:
+            file.createDimension("x", 3)
+            file.createVariable("t", "f4", "x", fill_value=-9)[:] = each
+    for name in ("sum.nc", "sum.zarr.zip"):
+        succeeded(run(*SUM, "--nulls", "ignore", "-o", name, "0.nc", "1.nc", cwd=tmp_path))
+    expected = np.ma.stack(values).sum(axis=0)
+    np.testing.assert_array_equal(opened(tmp_path / "sum.zarr.zip").t, expected.filled(np.nan))
+    assert opened(tmp_path / "sum.zarr.zip").t.dims == ("x",)
+    stored = arrays_in(tmp_path / "sum.zarr.zip")["t"]
+    assert stored[1] == stored.fill_value == np.float32(netCDF4.default_fillvals["f4"])
+    assert mpired.diff(tmp_path / "sum.nc", tmp_path / "sum.zarr.zip").equal
 
 
 HUGE_CHUNK = {"name": "regular", "configuration": {"chunk_shape": [1 << 40]}}
