@@ -86,6 +86,12 @@ class Array(NamedTuple):
         return (self.count,) if self.shape is None else self.shape
 
     @property
+    def axes(self) -> list[tuple[str, int]]:
+        """The name, "" for none, and the length of each dimension."""
+        names = self.dims if len(self.dims) == len(self.dimensions) else [""] * len(self.dimensions)
+        return list(zip(names, self.dimensions, strict=True))
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The columns that it consists of; an array with a name is one."""
         return self.parts or ((self.name,) if self.name else ())

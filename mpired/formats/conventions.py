@@ -256,9 +256,10 @@ def of_result(
     return own, {*OF_THE_TYPE, *of_values, *(() if is_same and not unpacked else (UNSIGNED,))}
 
 
-def dimension_names(length: int) -> Iterator[str]:
-    """Yield names for a new dimension of a length: one may belong to a dimension of another length."""
-    return (f"dim_{length}{'_' * more}" for more in itertools.count())
+def dimension_names(name: str, length: int) -> Iterator[str]:
+    """Yield names for a new dimension, its own first: one may belong to a dimension of another length."""
+    own = [name] if name and length and "/" not in name else []
+    return itertools.chain(own, (f"dim_{length}{'_' * more}" for more in itertools.count()))
 
 
 def powered(unit: str, power: int) -> str:

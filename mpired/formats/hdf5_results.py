@@ -193,7 +193,7 @@ def _copy_file(
 def _add_dimensions(file: h5py.File, results: Sequence[_Result]) -> None:
     """Give results of new shapes dimensions of netCDF; without them a reader takes any of the same lengths."""
     for result, (number, length) in ((each, axis) for each in results for axis in enumerate(each.shape)):
-        names = conventions.dimension_names(length)
+        names = conventions.dimension_names("", length)
         name = next(name for name in names if name not in file or getattr(file[name], "shape", None) == (length,))
         if name not in file:
             arrays = [found.dataset for found in hierarchy.walk(file["/"].id) if found.dataset is not None]

@@ -279,8 +279,8 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: dict[str, int], cells: 
             reason = "have no form in netCDF unless the first dimension is that of none"
             raise DatatypeError("arrays without elements", reason)
         dims = tuple(
-            next(each for each in conventions.dimension_names(length) if dimensions.setdefault(each, length) == length)
-            for length in buffer.dimensions
+            next(each for each in conventions.dimension_names(*axis) if dimensions.setdefault(each, axis[1]) == axis[1])
+            for axis in buffer.axes
         )
         like = _Var(name, dims, {}, code)
     elif buffer.origin != buffer.own_name:  # it has other values

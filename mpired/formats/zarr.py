@@ -348,8 +348,8 @@ def _create(documents: _Buffers, buffer: Array, store: Store | None, cells: Cell
             array.resize(shape)
     else:
         like = _layout(old, shape, stored, version)
-        if old is None and len(buffer.dims) == len(shape) and version == 3:  # noqa: PLR2004 - as above
-            like["dimension_names"] = [name or None for name in buffer.dims]
+        if old is None and version == 3 and any(names := [name or None for name, _ in buffer.axes]):  # noqa: PLR2004 - as above
+            like["dimension_names"] = names
         settings = {"zarr_format": version, "attributes": attributes, "fill_value": fill, **like}
         _library().create_array(documents.store, name=path or None, shape=shape, dtype=stored, **settings)
     return path, conventions.missing(values, dtype)

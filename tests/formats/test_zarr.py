@@ -115,7 +115,8 @@ def test_missing_floats_of_other_formats_are_declared(tmp_path):
         succeeded(run(*SUM, "--nulls", "ignore", "-o", name, "0.nc", "1.nc", cwd=tmp_path))
     expected = np.ma.stack(values).sum(axis=0)
     np.testing.assert_array_equal(opened(tmp_path / "sum.zarr.zip").t, expected.filled(np.nan))
-    assert opened(tmp_path / "sum.zarr.zip").t.dims == ("x",)
+    succeeded(run(*SUM, "--nulls", "ignore", "-o", "again.nc", "sum.zarr.zip", cwd=tmp_path))
+    assert opened(tmp_path / "sum.zarr.zip").t.dims == xr.open_dataset(tmp_path / "again.nc").t.dims == ("x",)
     stored = arrays_in(tmp_path / "sum.zarr.zip")["t"]
     assert stored[1] == stored.fill_value == np.float32(netCDF4.default_fillvals["f4"])
     assert mpired.diff(tmp_path / "sum.nc", tmp_path / "sum.zarr.zip").equal
