@@ -197,7 +197,7 @@ class _Planner:
             if op.is_function:
                 reason = f"is a function of this process, which workers of the engine {engine.name} do not have"
                 raise UsageError(str(op), f"{reason}; give the place of one, as FILE.py:FUNCTION")
-            if not engine.stops_ops and getattr(op.kernel, "timeout", None) is not None:
+            if not engine.can_stop_ops and getattr(op.kernel, "timeout", None) is not None:
                 reason = f"cannot stop a call in a worker of the engine {engine.name}; leave it out"
                 raise UsageError("`op_timeout`", reason)
         if private := next((source for source in sources if source.is_private), None):

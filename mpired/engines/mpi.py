@@ -41,18 +41,18 @@ from mpired.errors import UsageError, WorkerError, installation
 _FUNCTION, _ITEM, _RESULT, _DONE, _ERROR, _END = "function", "item", "result", "done", "error", "end"
 _PATIENCE = 1.0  # seconds that a worker has to notice that its work is not wanted any more
 
-# In words that mean more than one file: patterns, lists, ranges, objects of a store.
-_MORE = ("*", "?", "[", "{", "@", "%", "://", "--files-from")
-_FEW_WORDS = 100  # more are not looked at in each process
+# Parts of arguments that name several files: patterns, lists, ranges, objects of a store.
+_SEVERAL = ("*", "?", "[", "{", "@", "%", "://", "--files-from")
+_MOST_ARGUMENTS = 100  # more are not looked at in each process
 
 _running: Mpi | None = None
 _obstacle: UsageError | None = None
 
 
 def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
-    """Be the command, or a worker of it until it ends; return the exit status where there is no MPI."""
-    # A worker imports modules `ahead`: at that time the command looks at the files. It does not where the
-    # words name little, which the command does itself.
+    """Run the command in rank 0 of MPI, and a worker in the other ranks; return the status where there is no MPI."""
+    # A worker calls `ahead` to import modules while the command inspects the files, unless the job looks so small that
+    # the command does it alone.
     global _running, _obstacle  # noqa: PLW0603 - properties of the process
     if not ENGINES["mpi"].started:
         return command()  # it asks for a launcher
@@ -73,7 +73,7 @@ def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        if not _is_little(sys.argv[1:]):
+        if not _looks_small(sys.argv[1:]):
             with contextlib.suppress(ImportError, MemoryError):  # it fails again where that can be reported
                 ahead()
         _serve(world)
@@ -85,18 +85,18 @@ def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
     except BaseException:  # noqa: BLE001 - a bug; the others wait for messages
         traceback.print_exc()
         _abort(world, 1)
-    if not _running.ended():
+    if not _running.end_workers():
         _abort(world, status or 1)
     return _leave(MPI, status)
 
 
-def _is_little(words: Sequence[str]) -> bool:
-    """Return whether words seem to name so little that no worker is needed; a wrong guess costs only time."""
-    if len(words) > _FEW_WORDS:
+def _looks_small(words: Sequence[str]) -> bool:
+    """Return whether the files among the arguments need no worker; a wrong guess costs only time."""
+    if len(words) > _MOST_ARGUMENTS:
         return False
     nbytes = 0
     for word in words:
-        if any(each in word for each in _MORE):
+        if any(each in word for each in _SEVERAL):
             return False
         with contextlib.suppress(OSError, ValueError):  # an option, or a file that is not there yet
             status = os.stat(word)
@@ -147,7 +147,7 @@ def connect(options: Mapping[str, Any]) -> Iterator[Mpi]:
     finally:
         engine.timeout = before
         if not is_of_program:
-            engine.ended()
+            engine.end_workers()
 
 
 def _no_library(error: Exception) -> UsageError:
@@ -174,7 +174,7 @@ class Mpi:
     def __init__(self, world: Any) -> None:
         self._world = world
         self._workers = list(range(1, world.size))
-        self.is_worker = bool(world.rank)  # this process does what rank 0 asks for
+        self.is_worker = bool(world.rank)  # this process carries out the requests of rank 0
         self.is_running = True  # its block has not ended
         self._stuck = False
         self._runs = 0
@@ -183,7 +183,7 @@ class Mpi:
         self.timeout = math.inf  # seconds to wait for a worker that sends nothing
 
     def serve(self) -> None:
-        """Do what rank 0 asks for until it leaves the block; after that this process is as it was before."""
+        """Carry out the requests of rank 0 until it leaves the block; then restore streams and signals."""
         self.is_running = False
         flush_streams()
         streams, kept = (sys.stdout, sys.stderr), [os.dup(number) for number in (0, 1)]
@@ -204,12 +204,12 @@ class Mpi:
         self._world.Free()
 
     def leave(self, error: BaseException | None) -> None:
-        """End the others, which leave the block as this process does."""
+        """End the block in the other processes, with the error of this one if there is one."""
         self.is_running = False
         status = None if error is None else 1
         if isinstance(error, SystemExit):
             status = error.code if isinstance(error.code, int) else int(error.code is not None)
-        if not self.ended(status):
+        if not self.end_workers(status):
             if error is not None:
                 traceback.print_exception(error)
             _abort(self._world, status or 1)
@@ -256,7 +256,7 @@ class Mpi:
             yield from pool.run(function, items, 1, isolated=isolated)
             return
         rest = iter(items)
-        yield from self._given(function, zip(self._workers[:jobs], rest, strict=False), rest)
+        yield from self._send_items(function, zip(self._workers[:jobs], rest, strict=False), rest)
 
     def lines(self, jobs: int, most: int) -> Lines:
         """Return lines of workers, whose stages are the machines; or the workers, if these are on one."""
@@ -275,19 +275,19 @@ class Mpi:
             neighbours = zip([None, *workers[:-1]], [*workers[1:], None], strict=True)
             tasks = (messages.Task(tuple(own), *pair) for own, pair in zip(stages, neighbours, strict=True))
             first += list(zip(workers, tasks, strict=True))
-        yield from self._given(function, first, iter(()))
+        yield from self._send_items(function, first, iter(()))
 
-    def _given(
+    def _send_items(
         self, function: Callable[..., Any], first: Iterable[tuple[int, Any]], rest: Iterator[Any]
     ) -> Generator[Any, None, None]:
-        """Give workers their first items, and each that is done one of the rest; yield the results as they come."""
-        octets, given = pickle.dumps(function, 5), list[int]()
+        """Send each worker its first item, and another one when it is done; yield the results as they come."""
+        octets, reached = pickle.dumps(function, 5), list[int]()
         busy: dict[int, float] = {}  # workers, and the time of the last message of each
         self._runs += 1
         try:
             for worker, item in first:
                 self._world.send((_FUNCTION, (self._runs, octets)), worker, messages.WORK)
-                given.append(worker)
+                reached.append(worker)
                 self._world.send((_ITEM, item), worker, messages.WORK)
                 busy[worker] = time.monotonic()
             while busy:
@@ -310,7 +310,7 @@ class Mpi:
                     break
         finally:
             self._stop(set(busy))
-            for worker in given:  # with the function it closes its open files
+            for worker in reached:  # with the function it closes its open files
                 self._world.send((_FUNCTION, (self._runs, b"")), worker, messages.WORK)
 
     def _answer(self, last_messages: Mapping[int, float]) -> tuple[int, tuple[str, Any]]:
@@ -345,7 +345,7 @@ class Mpi:
         except TimeoutError:
             self._stuck = True
 
-    def ended(self, status: int | None = None) -> bool:
+    def end_workers(self, status: int | None = None) -> bool:
         """End the workers, with a status if they end as processes; return whether all ended: an op may go on."""
         while self._workers and not self._stuck:
             worker = self._workers.pop()
@@ -354,7 +354,7 @@ class Mpi:
 
 
 def _serve(world: Any) -> int | None:
-    """Do what rank 0 asks for until it says that this is the end; return the status that it says with that."""
+    """Carry out the requests of rank 0 until the last one; return the exit status that comes with it."""
     octets, function, stops = b"", None, messages.Stops(world)
     while True:
         messages.wait(lambda: world.iprobe(0, messages.WORK))

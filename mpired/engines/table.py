@@ -63,24 +63,22 @@ class Engine(NamedTuple):
     """An engine: a row of the table."""
 
     name: str
-    # the module that has it, which is imported when it is used: a `Runner`, or with `connect` what gives one
-    module: str
+    module: str  # imported when it is used: a `Runner`, or it has `connect`, a context manager that returns one
     extra: str = ""  # the extra that installs its package, "" if it needs none
     # whether its workers are children of this process: they open files that it has open, and write results themselves
     same_host: bool = True
     doc: str = ""
     package: str = ""  # the package that it needs, "" for none
-    takes: tuple[str, ...] = ()  # the options that are for it alone
-    stops_ops: bool = True  # whether a worker can stop a call of an op: it needs a process whose main thread is its own
-    # Variables of the environment that say that something has started it (what a launcher tells each process, or where
-    # a scheduler is); with the variable that says which of its processes one is, from 0 on.
-    told_by: Mapping[str, str] = {}
-    # whether a worker drops a function at the end of a run, so that the files that it keeps open are closed then
-    tells_ends: bool = True
-    # whether a launcher has started its workers, which end together: it may write to standard output, several results
-    # are written by the workers themselves, as none writes later than the command, and they can be stages of lines
+    options: tuple[str, ...] = ()  # that it alone has
+    can_stop_ops: bool = True  # whether a worker can end a call of an op: its main thread has to be its own
+    # Environment variables of a launcher or a scheduler, each with the variable that has the number of this process,
+    # from 0 on.
+    variables: Mapping[str, str] = {}
+    closes_files: bool = True  # whether the open files of a worker are closed at the end of a run
+    # Whether a launcher has started its workers, which end together. It may write to standard output; the workers write
+    # several results themselves, since none of them writes later than the command; and they can be stages of lines.
     is_launched: bool = False
-    connected: Runner | None = None  # what `connect` of the module has given, while the engine is used
+    connected: Runner | None = None  # the result of `connect` of the module, while the engine is used
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Engine, (*self._replace(connected=None),)  # a worker has no workers
@@ -88,12 +86,12 @@ class Engine(NamedTuple):
     @property
     def started(self) -> dict[str, str]:
         """The variables of the environment that show a launcher or a scheduler."""
-        return {name: os.environ[name] for name in self.told_by if os.environ.get(name)}
+        return {name: os.environ[name] for name in self.variables if os.environ.get(name)}
 
     @property
     def is_first(self) -> bool:
         """Whether this process is the first of those that the same launcher has started, or there is none."""
-        numbers = {os.environ.get(self.told_by[name]) for name, number in self.started.items() if number != "1"}
+        numbers = {os.environ.get(self.variables[name]) for name, number in self.started.items() if number != "1"}
         return numbers <= {None, "0"}
 
     @property
@@ -111,10 +109,10 @@ _ROWS = (
     LOCAL,
     Engine("mpi", "mpired.engines.mpi", extra="mpi", package="mpi4py", same_host=False,
         doc="the processes that srun or mpiexec has started", is_launched=True,
-        takes=("engine_timeout",), told_by=_MPI_VARIABLES),
+        options=("engine_timeout",), variables=_MPI_VARIABLES),
     Engine("dask", "mpired.engines.dask", extra="dask", package="distributed", same_host=False,
-        doc="the workers of a Dask scheduler that runs", takes=("scheduler", "engine_timeout"), stops_ops=False,
-        told_by={"DASK_SCHEDULER_ADDRESS": ""}),
+        doc="the workers of a Dask scheduler that runs", options=("scheduler", "engine_timeout"), can_stop_ops=False,
+        variables={"DASK_SCHEDULER_ADDRESS": ""}),
 )  # fmt: skip
 ENGINES = {row.name: row for row in _ROWS}
 EXECUTOR = Engine(
@@ -122,8 +120,8 @@ EXECUTOR = Engine(
     "mpired.engines.futures",
     same_host=False,
     doc="an executor of concurrent.futures, in Python",
-    stops_ops=False,
-    tells_ends=False,
+    can_stop_ops=False,
+    closes_files=False,
 )
 """The engine of an executor that a program passes instead of a name."""
 
@@ -139,8 +137,8 @@ def connected(options: Mapping[str, Any]) -> Iterator[Engine]:
     else:
         row = ENGINES["dask"] if type(value).__module__.partition(".")[0] == "distributed" else EXECUTOR
     for name in ("scheduler", "engine_timeout"):
-        if options[name] is not None and name not in row.takes:
-            engines = ", ".join(each.name for each in ENGINES.values() if name in each.takes)
+        if options[name] is not None and name not in row.options:
+            engines = ", ".join(each.name for each in ENGINES.values() if name in each.options)
             raise UsageError(f"`{name}`", f"is for the engine {engines}, and this one is {row.name}; leave it out")
     if options.get("spread") == "ranks" and not row.is_launched:
         engines = ", ".join(each.name for each in ENGINES.values() if each.is_launched)
@@ -159,12 +157,12 @@ def connected(options: Mapping[str, Any]) -> Iterator[Engine]:
 
 
 def launched() -> int:
-    """Return how many processes a launcher has started by the words of this one, for the first of them; else 1."""
+    """Return the number of processes of the launcher in the first of them; 1 in the others, or without a launcher."""
     row = ENGINES["mpi"]
     return max(map(int, filter(str.isdecimal, row.started.values())), default=1) if row.is_first else 1
 
 
 def not_installed(row: Engine) -> str:
-    """Return what to say of an engine whose package is missing."""
+    """Return the reason of the error for an engine whose package is missing."""
     way_out = installation(f"mpired[{row.extra}]")
     return f"{row.name} needs {row.package}, which is not installed; install it with {way_out}"
