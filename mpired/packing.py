@@ -91,7 +91,8 @@ class Transfer:
 
     def run(self, context: Context, held: Held) -> None:
         """Write the result and commit it; `held` has the file that it replaces."""
-        with open_output(self.path, overwrite=self.overwrite, context=context, held=held) as output:
+        packing = Compression.of(self.path, None) if self.target is None else None
+        with open_output(self.path, overwrite=self.overwrite, context=context, held=held, packing=packing) as output:
             self.write(output, context.progress)
             check_unchanged(self.sources)
             output.commit(context.on_commit)

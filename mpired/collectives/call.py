@@ -17,7 +17,7 @@ from mpired.errors import MpiredError, UsageError, with_others
 from mpired.files import calls
 from mpired.files.lock import Held
 from mpired.files.places import check_are_data, in_the_way, is_stream
-from mpired.files.scratch import Compression, Scratch
+from mpired.files.scratch import Scratch
 from mpired.files.transaction import Output, Transaction, open_output
 from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
@@ -68,16 +68,16 @@ class Call(NamedTuple):
         note, options, paths = self.request.note, self.request.options, self.paths
         if note is not None:
             self._record(note)
-        level = options["level"]
+        packings = [result.packing for results in self.results for result in results]
         if self.ranges:
             outputs = ChangedFile(paths[0], held.get(paths[0]), self.ranges)
         elif self.request.collective.to_root and len(paths) == 1:
-            outputs = open_output(paths[0], overwrite=self.overwrite, context=context, held=held, level=level)
+            outputs = open_output(paths[0], overwrite=self.overwrite, context=context, held=held, packing=packings[0])
         else:
             named = any(plan.engine.is_launched for plan in self.plans)  # on other machines, by these names
             outputs = Transaction(
-                paths, overwrite=self.overwrite, context=context, held=held, named=named, level=level,
-                folders=self.folders,
+                paths, overwrite=self.overwrite, context=context, held=held, named=named,
+                packings=[*packings, *(None for _ in self.beside)], folders=self.folders,
             )  # fmt: skip
         with outputs:
             drafts = [outputs] if isinstance(outputs, Scratch) else cast("Sequence[Output]", outputs.drafts)
@@ -151,13 +151,12 @@ def plan_call(  # noqa: PLR0913 - all that a call is
             check_no_input(existing, read, _WAY_OUT[collective.to_root])
             others = [(options["types"], "the named datatypes"), *((file, "the op") for file in request.op_files)]
             check_no_input(existing, others)
-        for path in paths if options["link"] or options["level"] is not None else ():
-            is_packed = Compression.of(path, options["level"]) is not None
-            if options["level"] is not None and not is_packed:
+        for result in every if options["link"] or options["level"] is not None else ():
+            if options["level"] is not None and not result.packing:
                 what = f"is for compressed results ({', '.join(codecs.SUFFIXES)})"
-                raise UsageError("`level`", f"{what}, and {path} is none; leave it out")
-            if options["link"] and is_packed:
-                raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
+                raise UsageError("`level`", f"{what}, and {result.path} is none; leave it out")
+            if options["link"] and result.packing:
+                raise UsageError("`link`", f"makes one file of all results, and {result.path} is compressed by itself")
     overwrite = in_place or options["overwrite"]
     nlocked = sum(map(os.path.isfile, paths)) if overwrite else 0
     plans = tuple(plan_fold(*each, request, nlocked=nlocked) for each in zip(groups, results, strict=True))
@@ -215,11 +214,10 @@ def _outputs(
 
 def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> Plan:
     """Plan the fold of a group, for its results."""
-    options = request.options
     encoding = 0
     for result in results:
-        packing = Compression.of(result.path, options["level"])
-        encoding = max(encoding, format_named(result.format).encoding + (packing.nbytes if packing else 0))
+        packing = result.packing.nbytes if result.packing else 0
+        encoding = max(encoding, format_named(result.format).encoding + packing)
     if any("://" in result.path and is_url(result.path) for result in results):
         from mpired.files.stores import sending_nbytes  # noqa: PLC0415 - most results are files
 

@@ -16,6 +16,7 @@ from mpired.datatypes.pairs import FIELDS, VALID, column_of
 from mpired.errors import CountError, UsageError
 from mpired.files import calls
 from mpired.files.places import is_stream
+from mpired.files.scratch import Compression
 from mpired.files.urls import is_url
 from mpired.formats import (
     Array,
@@ -182,7 +183,9 @@ def results_of(group_plan: GroupPlan, request: Request, *, terminal: bool) -> tu
                 files = [(name, own, _with_header(layout, form, request)) for name, own, layout in files]
         for name, own, layout in files:  # those that are alike are modelled on one, to be the same
             folder = os.path.normpath(os.path.dirname(path) if path.endswith(INDEX_SUFFIX) else path) if name else ""
-            results.append(Result(share, os.path.join(folder, name) if name else path, form.name, layout, own, folder))
+            place = os.path.join(folder, name) if name else path
+            packing = Compression.of(place, request.options["level"])
+            results.append(Result(share, place, form.name, layout, own, folder, packing))
     return tuple(results)
 
 

@@ -19,7 +19,7 @@ from mpired.engines import LOCAL, pool
 from mpired.engines.worker import be_quiet
 from mpired.errors import WorkerError
 from mpired.files import calls, copying
-from mpired.files.scratch import Scratch, StreamOutput
+from mpired.files.scratch import Compression, Scratch, StreamOutput
 from mpired.files.transaction import Output
 from mpired.formats import ArrayLayout, Encoder, FlatLayout, Layout, decoding
 from mpired.formats.array import Array, stored_array
@@ -47,6 +47,7 @@ class Result(NamedTuple):
     layout: Layout  # its form in the file
     own: Sequence[int] | None = None  # the numbers of the arrays in its file, if others are in other files
     folder: str = ""  # the directory of a result in several files, which is made if there is none
+    packing: Compression | None = None  # how it is compressed; an input that it replaces never is
 
     def nbytes(self, plan: Plan) -> tuple[int, bool]:
         """Return how many bytes its file has, and whether that is certain: encoded elements take more or less."""

@@ -25,9 +25,14 @@ def recover_for_reading(name: str, context: Context) -> None:
     if context.dry_run:
         notice([name], "has an unfinished change of an interrupted command, which the call itself finishes first")
         return
+    _recover(name, path, LockTimeout(context.lock_timeout), writing=False)
+
+
+def _recover(name: str, path: str, waiting: LockTimeout, *, writing: bool = True) -> bool:
+    """Finish or forget the change of a log; return whether it was finished."""
     from mpired.files import recovery  # noqa: PLC0415 - few files have a log
 
-    recovery.recover(name, path, recovery.How(LockTimeout(context.lock_timeout)))
+    return recovery.recover(name, path, recovery.How(waiting, writing)) == recovery.FINISHED
 
 
 @contextlib.contextmanager
@@ -48,9 +53,7 @@ def lock_all(
             for target in targets.values():
                 check_is_data(target.path, changes=True)
                 if has_log(target.path, os.fstat(target.fd)):
-                    from mpired.files import recovery  # noqa: PLC0415 - few files have a log
-
-                    recovery.recover(target.name, target.path, recovery.How(waiting, writing=True))
+                    _recover(target.name, target.path, waiting)
                 target.status = os.fstat(target.fd)
             if all(calls.leads_to(each.base, each.dirfd, each.fd) for each in targets.values()):
                 yield targets
@@ -92,10 +95,7 @@ def take_pointer(file: Place, take: Callable[[], _T]) -> _T:
     try:
         return take()
     except FileExistsError:
-        from mpired.files import recovery  # noqa: PLC0415 - a rare case
-
-        done = recovery.recover(file.name, file.path, recovery.How(LockTimeout(), writing=True))
-        if done != recovery.FINISHED:
+        if not _recover(file.name, file.path, LockTimeout()):
             with contextlib.suppress(FileExistsError):
                 return take()
         raise LockError(file.name, "had a change of another command at work; run again") from None

@@ -2,7 +2,7 @@
 
 `.NAME.mpired` is there while a change of NAME is committed and perhaps not finished: the redo log, or a note that leads
 to it. `.NAME.mpired-new` is a draft of NAME. The leftovers of an interrupted command are found by these names alone, so
-no directory is listed. The unfinished change is finished before a file is read or changed.
+no directory is listed.
 """
 
 from __future__ import annotations

@@ -255,10 +255,9 @@ def open_output(
     overwrite: bool = False,
     context: Context = NO_LIMITS,
     held: Held = NOTHING_HELD,  # the files that this process has locked, by their names
-    level: int | None = None,  # of compression, where the suffix of the path asks for a codec; None for the usual one
+    packing: Compression | None = None,  # how it is compressed
 ) -> Output:
     """Open the output of a path: `-` is standard output, a URL an object, anything but a file a stream."""
-    packing = Compression.of(path, level)
     if "://" in path and is_url(path):
         from mpired.files.stores import RemoteOutput  # noqa: PLC0415 - most results are files
 
@@ -327,11 +326,10 @@ class Transaction(contextlib.ExitStack):
         context: Context = NO_LIMITS,
         held: Held = NOTHING_HELD,  # the files that are replaced and locked, by their names
         named: bool = False,  # see `Draft`
-        level: int | None = None,  # of compression, where a suffix asks for a codec
+        packings: Sequence[Compression | None] = (),  # how each is compressed, if any is
         folders: Sequence[str] = (),  # new directories for some of them, which are removed if nothing is committed
     ) -> None:
         super().__init__()
-        packings = [Compression.of(path, level) for path in paths]
         reason = "is a stream, and results that appear together are files"
         raise_all([UsageError(path, reason) for path in filter(is_stream, paths)], len(paths), "outputs")
         self.drafts: list[Draft] = []
@@ -343,7 +341,9 @@ class Transaction(contextlib.ExitStack):
             for folder in folders:
                 self._make_folder(folder)
             replaced = check_new(paths, context, overwrite=overwrite)
-            for path, real, packing in zip(paths, calls.real_paths(paths), packings, strict=True):
+            for path, real, packing in zip(
+                paths, calls.real_paths(paths), packings or [None] * len(paths), strict=True
+            ):
                 place: Place | None = held.get(path)
                 if place is None:
                     if (directory := os.path.dirname(real)) not in opened:

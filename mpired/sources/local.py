@@ -96,10 +96,12 @@ class LocalSource(Source):
                 status = os.stat(path)
             source = cls(name, path, stamp_of(status))
             if 0 < source.nbytes <= context.few_bytes:  # of many small ranks each is then opened once
-                content = bytearray(source.nbytes)
-                with open(path, "rb", buffering=0) as file:
-                    nbytes = os.preadv(file.fileno(), [content], 0)
-                    source.check_unchanged(file.fileno())
+                content, fd = bytearray(source.nbytes), os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    nbytes = os.preadv(fd, [content], 0)
+                    source.check_unchanged(fd)
+                finally:
+                    os.close(fd)
                 source.content = bytes(content) if nbytes == source.nbytes else None
         return source
 

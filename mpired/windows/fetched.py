@@ -15,7 +15,7 @@ from mpired.context import BASE_NBYTES, Context
 from mpired.errors import MpiredError, UnconfirmedError, UsageError
 from mpired.files import calls
 from mpired.files.places import inode, is_terminal
-from mpired.files.scratch import StreamOutput
+from mpired.files.scratch import Compression, StreamOutput
 from mpired.files.transaction import Draft, Output, open_output
 from mpired.files.urls import check_are_files
 from mpired.formats import RAW, Array, FlatLayout, Format, Layout, Model, format_named, output_format
@@ -55,7 +55,8 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
     def __init__(self, path: str, to: str | None, context: Context, windows: Sequence[str], *, overwrite: bool) -> None:
         self._path, self._to, self._windows = path, to, windows
         check_are_files([path])
-        self._output: Output = open_output(path, overwrite=overwrite, context=context)
+        packing = Compression.of(path, None)
+        self._output: Output = open_output(path, overwrite=overwrite, context=context, packing=packing)
 
     @property
     def replaced(self) -> list[str]:

@@ -13,6 +13,8 @@ from command import run, succeeded
 from needs import needs
 from rows import check_refusals
 
+import mpired
+
 CHANCE = np.random.default_rng(5)
 RANKS = [CHANCE.integers(-1000, 1000, (30, 500)).astype("f8") for _ in range(3)]
 
@@ -57,6 +59,26 @@ def test_what_is_in_it_is_the_plain_result(folder):
         if result(f"again.{form}{chosen[0]}", form) != (folder / f"sum.{form}{chosen[0]}").read_bytes():
             wrong.append(("again", form, chosen[0]))
     assert wrong == []
+
+
+def test_plain_bytes_that_are_replaced_stay_plain(tmp_path):
+    """Whatever their name: `format="raw"` alone reads them, and would take compressed ones for elements."""
+    first, second, packed = (str(tmp_path / name) for name in ("a.gz", "b.gz", "packed.npy"))
+    np.save(packed, np.ones(4))
+    raw, found = {"type": "double", "format": "raw"}, []
+    for call in (
+        lambda: mpired.reduce([first, second], "sum", in_place=True, **raw),
+        lambda: mpired.scan([first, second], "sum", in_place=True, **raw),
+        lambda: mpired.reduce_local(first, second, "sum", **raw),
+        lambda: mpired.unpack(packed, into=second, type="resized(0,16,double)"),
+    ):
+        for name in (first, second):
+            np.arange(8.0).tofile(name)
+        call()
+        found.append([np.fromfile(name).tolist() for name in (first, second)])
+    once, twice = np.arange(8.0).tolist(), (np.arange(8.0) * 2).tolist()
+    spread = [1.0, 1.0, 1.0, 3.0, 1.0, 5.0, 1.0, 7.0]
+    assert found == [[twice, once], [once, twice], [once, twice], [once, spread]]
 
 
 def test_what_is_refused(folder):
