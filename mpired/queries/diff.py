@@ -6,6 +6,7 @@ missing in both files are the same.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections import Counter
@@ -36,7 +37,7 @@ from mpired.errors import (
 from mpired.formats import RAW, Array, AtHand, InputOptions, RankFile, open_rank
 from mpired.formats.array import REGISTERED, blocks
 from mpired.formats.decoding import decode_worker
-from mpired.formats.rank import ELSEWHERE
+from mpired.formats.rank import ELSEWHERE, lacking
 from mpired.log import PERIOD, track
 from mpired.ops.table import NO_OP
 from mpired.options import DIFF, EFFORT, INPUTS, Options, checked, part
@@ -376,6 +377,11 @@ def _diff(words: Sequence[str | AtHand], options: Options, context: Context) -> 
     check_formats(inputs, {a.format, b.format})
     check_replaces_none(png, (a, b), options)
     unread = {each.name: each.reason for file in (b, a) for each in file.others}
+    names = [[*(each.name for each in file.buffers), *(each.name for each in file.others)] for file in (a, b)]
+    if all(itertools.chain(*names)) and not unread.keys().isdisjoint({*names[0]} ^ {*names[1]}):
+        reason = f"B has {number(len(names[1]), b.noun)}, but A ({a.source.name!r}) has {len(names[0])}"
+        reason = f"{b.source.name}: {reason}{lacking('this file', names[1], 'A', names[0])}"
+        return Difference(equal=False, a=a.source.name, b=b.source.name, reason=reason, noun=a.noun), None
     a, b = (file._replace(buffers=[each for each in file.buffers if each.name not in unread]) for file in (a, b))
     listed = [Compared(name, "", None, 0, 0, None, None, reason=why) for name, why in unread.items()]
     apart = _of_two_datatypes(a, b := b.ordered_as(a), tolerance)
