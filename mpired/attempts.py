@@ -18,7 +18,7 @@ from mpired.engines import LOCAL
 from mpired.errors import ChangedError, UsageError
 from mpired.files import calls, lock
 from mpired.files.lock import NOTHING_HELD, Held, open_replaced
-from mpired.files.names import check_inputs
+from mpired.files.names import check_are_data
 from mpired.files.places import check_new, is_stream, lock_all, warn_of_hard_links
 from mpired.files.urls import is_url
 from mpired.formats.decoding import Decoder
@@ -68,7 +68,7 @@ def repeated(call: Callable[[Context], _R], words: Iterable[RankWord], context: 
         while True:
             number += 1
             try:
-                check_inputs(inputs)
+                check_are_data(inputs, are_inputs=True)
                 return call(context)
             except ChangedError as error:
                 # To read all again is for the user to decide: objects are paid for, and many machines read.

@@ -21,7 +21,7 @@ from mpired.cli.pages import describe_file, json_lines, lines_of, page_lines, wr
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError, escaped, raise_all
 from mpired.files.keys import of_file
-from mpired.files.names import check_inputs
+from mpired.files.names import check_are_data
 from mpired.files.output import open_output
 from mpired.files.places import is_stream
 from mpired.formats import format_named
@@ -61,7 +61,7 @@ def info(*, files: tuple[str, ...], **options: Any) -> None:
     words = rank_list(params.expand(files)[0], options)
     if not words:
         raise UsageError("FILE", "is missing; name at least one file")
-    check_inputs(list(paths(words)))
+    check_are_data(paths(words), are_inputs=True)
     inputs = part(INPUTS, options)
     described, errors = [], []
     with decode_worker(params.context()) as context:
@@ -129,7 +129,7 @@ def show(*, files: tuple[str, ...], **options: Any) -> None:
         raise UsageError("`png`", f"is of one file, and there are {len(files)}; draw one after another")
     if options["bins"] is not None and not options["histogram"] and options["png"] is None:
         raise UsageError("`bins`", "is for histograms; add `histogram` or `png`")
-    check_inputs(files)
+    check_are_data(files, are_inputs=True)
     chosen, end, errors, as_json = part(SHOW, options), 0, list[MpiredError | OSError](), report()["as_json"]
     if options["histogram"]:
         chosen["bins"] = options["bins"] or BINS

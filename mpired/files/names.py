@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mpired.errors import BufferFileError, OutputExistsError, UsageError
@@ -110,23 +110,19 @@ def check_is_data(path: str, *, changes: bool = False) -> str:
     return followed
 
 
-def check_are_data(words: Iterable[object]) -> None:
-    """Check the paths among the arguments of a call, before one of them is opened or recovered."""
-    # Else a file of such a name, which may be anything, could go with the recovery of the file that it is beside.
-    for path in (os.fspath(word) for word in words if isinstance(word, str | os.PathLike)):
+def check_are_data(words: Iterable[object], *, are_inputs: bool = False) -> None:
+    """Check the paths among the arguments of a call, before one of them is opened or recovered; inputs are read."""
+    # Else a file of such a name, which may be anything, could go with the recovery of the file that it is beside;
+    # and to open a FIFO again would wait for a writer that never comes.
+    pipes: dict[tuple[int, int], str] = {}
+    paths = [os.fspath(word) for word in words if isinstance(word, str | os.PathLike)]
+    if are_inputs and paths.count("-") > 1:
+        raise UsageError("-", "standard input can be one rank only; write the others to files")
+    for path in paths:
         if ".mpired" in path or os.path.islink(path):
             check_is_data(path)
-
-
-def check_inputs(paths: Sequence[str]) -> None:
-    """Check the paths of a call's inputs: data, and each pipe once."""
-    check_are_data(paths)
-    if paths.count("-") > 1:
-        raise UsageError("-", "standard input can be one rank only; write the others to files")
-    pipes: dict[tuple[int, int], str] = {}
-    for path in paths:  # to open a FIFO again would wait for a writer that never comes
         try:
-            status = os.stat(0 if path == "-" else path)
+            status = os.stat(0 if are_inputs and path == "-" else path)
         except (OSError, ValueError):  # raised again where the file is opened
             continue
         if stat.S_ISFIFO(status.st_mode):

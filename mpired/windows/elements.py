@@ -22,7 +22,7 @@ from mpired.ops.overflow import Overflow, Steps
 from mpired.ops.state import Elements, absent, valid_of
 from mpired.ops.table import REPLACE
 from mpired.windows.origin import Origin, at_each_byte, gathered
-from mpired.windows.runs import Batch, Round, Runs
+from mpired.windows.placement import Batch, Round, Runs
 from mpired.windows.targets import WindowFile
 
 
