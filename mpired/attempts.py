@@ -69,7 +69,7 @@ def repeated(call: Callable[[Context], _R], words: Iterable[RankWord], context: 
         while True:
             number += 1
             try:
-                check_are_data(inputs, are_read=True)
+                check_are_data(inputs, are_inputs=True)
                 return call(context)
             except ChangedError as error:
                 # To read all again is for the user to decide: objects are paid for, and many machines read.

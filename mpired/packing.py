@@ -173,8 +173,7 @@ def plan_pack(file: PathLike, output: str, options: Options, context: Context, *
     check_are_data([output])
     limit = None if inputs.count is None else Records(datatype, inputs.count, inputs.offset).reach[1]
     source = unpacked(open_source(os.fspath(file), context, limit), inputs)
-    check_no_input([output], [(source, "the records")], "name another output")
-    check_no_input([output], [(options["types"], "the named datatypes")])
+    check_no_input([output], [(source, "the records"), (options["types"], "the named datatypes")])
     check_records(source, inputs.offset)
     records = Records.of(source, datatype, inputs.offset, inputs.count)
     chosen = output_format(output, options["to"], RAW.name, terminal=terminal)
@@ -247,7 +246,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
     records.check_apart("say a larger extent with resized(LB,EXTENT,TYPE), or fewer with `count`")
     if into is None:
         check_raw_suffix(output)
-        check_no_input([output], [(buffer.source, "the packed elements")], "name another output")
+        check_no_input([output], [(buffer.source, "the packed elements")])
         if records.end > _MAX_END:
             what = f"{records.count} elements of {datatype.label} at `offset={records.offset}`"
             raise CountError(output, f"{what} end at byte {records.end}; files end at byte 2**63 - 1")

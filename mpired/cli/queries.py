@@ -59,7 +59,7 @@ def info(*, files: tuple[str, ...], **options: Any) -> None:
     words = rank_list(params.expand(files)[0], options)
     if not words:
         raise UsageError("FILE", "is missing; name at least one file")
-    check_are_data(paths(words), are_read=True)
+    check_are_data(paths(words), are_inputs=True)
     inputs = part(INPUTS, options)
     described, errors = [], []
     with decode_worker(params.context()) as context:
@@ -127,7 +127,7 @@ def show(*, files: tuple[str, ...], **options: Any) -> None:
         raise UsageError("`png`", f"is of one file, and there are {len(files)}; draw one after another")
     if options["bins"] is not None and not options["histogram"] and options["png"] is None:
         raise UsageError("`bins`", "is for histograms; add `histogram` or `png`")
-    check_are_data(files, are_read=True)
+    check_are_data(files, are_inputs=True)
     chosen, end, errors, as_json = part(SHOW, options), 0, list[MpiredError | OSError](), report()["as_json"]
     if options["histogram"]:
         chosen["bins"] = options["bins"] or BINS

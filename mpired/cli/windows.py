@@ -24,7 +24,6 @@ from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, RECOVER, R
 from mpired.queries.elements import in_json
 from mpired.ranks.order import rank_list
 from mpired.report import Description, Written, describe_request, summarise_request
-from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input
 from mpired.windows.call import (
     WindowRequest,
@@ -85,8 +84,7 @@ def get_accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str,
     fetch = options["fetch"]
     check_is_data(fetch)
     plan = partial(plan_get_accumulate, targets, origins[0] if origins else None, op, options)
-    sources = [(LocalSource(each, each), "the origin") for each in origins if each != "-"]
-    check_no_input([fetch], sources, "name another file for the old elements")
+    check_no_input([fetch], [(each, "the origin") for each in origins], "name another file for the old elements")
     check_no_input([fetch], [(options["map"], "the map"), (options["types"], "the named datatypes")])
     _call("MPI_Get_accumulate", plan, targets, origins, (fetch, options["to"], options["force"]))
 

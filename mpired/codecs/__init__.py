@@ -8,8 +8,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from mpired.errors import UsageError
-
 Read: TypeAlias = Callable[[int], bytes]  # returns the next bytes, at most a number of them; b"" at the end
 Fill: TypeAlias = Callable[[memoryview], int]  # fills a view with the next bytes; returns how many before the end
 _CHUNK_NBYTES = 64 << 10
@@ -41,15 +39,6 @@ class Codec(NamedTuple):
         except (IndexError, ValueError):
             window = 0
         return self.unpacking + min(window, _MOST_MEMORY)
-
-    def checked_level(self, level: int | None) -> int:
-        """Return a level, the usual one for None."""
-        if level is None:
-            return self.level
-        if level not in self.levels:
-            span = f"{self.levels[0]} to {self.levels[-1]}"
-            raise UsageError("`level`", f"{level} is none of {self.name}, whose levels are {span}")
-        return level
 
 
 def _members(make: Callable[[], Any], errors: type[Exception], read: Read) -> Fill:

@@ -125,13 +125,13 @@ def check_is_data(path: str, *, changes: bool = False) -> str:
     return followed
 
 
-def check_are_data(words: Iterable[object], *, are_read: bool = False) -> None:
-    """Check the paths among the arguments of a call, before one is opened or recovered; inputs `are_read` once."""
+def check_are_data(words: Iterable[object], *, are_inputs: bool = False) -> None:
+    """Check the paths among the arguments of a call, before one is opened or recovered; inputs are read."""
     # Else a file of such a name, which may be anything, could go with the recovery of the file that it is beside;
     # and to open a FIFO again would wait for a writer that never comes.
     pipes: dict[tuple[int, int], str] = {}
     for path in (os.fspath(word) for word in words if isinstance(word, str | os.PathLike)):
-        is_stdin = are_read and path == "-"
+        is_stdin = are_inputs and path == "-"
         try:
             status = os.fstat(0) if is_stdin else os.lstat(path)
         except (OSError, ValueError):  # raised again where the file is opened
@@ -144,7 +144,7 @@ def check_are_data(words: Iterable[object], *, are_read: bool = False) -> None:
                 status = os.stat(path)
         if is_stdin and path in pipes.values():
             raise UsageError("-", "standard input can be one rank only; write the others to files")
-        if are_read and status is not None and (is_stdin or stat.S_ISFIFO(status.st_mode)):
+        if status is not None and (is_stdin or stat.S_ISFIFO(status.st_mode)):
             pipe = status.st_dev, status.st_ino
             if pipe in pipes:
                 raise UsageError(path, f"is the same pipe as {pipes[pipe]!r}, and can be one rank only")

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from mpired import codecs
 from mpired.codecs import Codec
+from mpired.errors import UsageError
 from mpired.files import calls, mounts
 from mpired.log import step
 
@@ -29,7 +30,10 @@ class Compression(NamedTuple):
         """Return the compression of a result by its name, None if it is not compressed."""
         if not path.lower().endswith(codecs.SUFFIXES) or (codec := codecs.by_suffix(path)) is None:
             return None
-        return cls(codec, codec.checked_level(level))
+        if level is not None and level not in codec.levels:
+            span = f"{codec.levels[0]} to {codec.levels[-1]}"
+            raise UsageError("`level`", f"{level} is none of {codec.name}, whose levels are {span}")
+        return cls(codec, codec.level if level is None else level)
 
     @property
     def nbytes(self) -> int:

@@ -216,6 +216,14 @@ def blocks(
             yield block, reader.read(at, block)
 
 
+def whole(array: Array, context: Context) -> np.ndarray:
+    """Return all elements of a small array."""
+    elements = np.empty(array.count, array.datatype.form)
+    with closing((context.worker.decoding(array) if array.isolated else array).open()) as reader:
+        valid = reader.read(0, elements)
+    return elements if valid is None else np.ma.MaskedArray(elements, ~valid)
+
+
 class FlatReader:
     """Reads element ranges of an array that is flat. The caller closes it."""
 

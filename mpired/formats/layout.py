@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,6 +16,7 @@ from mpired.formats.array import Array, blocks
 from mpired.formats.convert import as_in
 from mpired.formats.decoding import Decoder
 from mpired.formats.missing import Missing, of_parts
+from mpired.formats.streamed import Values
 from mpired.log import track
 from mpired.sources.local import LocalSource
 
@@ -142,16 +143,24 @@ def _is_text(value: str | bytes) -> bool:
 def _copied(array: Array, scratch: Scratch) -> Array:
     """Return the elements that a library decodes in a scratch file, and behind them which are valid."""
     form = array.datatype.form
-    step, end = max(1, _BLOCK_NBYTES // form.itemsize), array.count * form.itemsize
-    calls.set_size(scratch.fd, end)
+    made = Array(array.source, array.datatype, array.count, form, shape=array.shape, name=array.name)
+    made = made._replace(nullable=array.nullable, validity=made.end)
     with closing(Decoder()) as decoder:
-        for number, (block, valid) in enumerate(blocks(decoder.decoding(array), step)):
-            marks = np.ones(len(block), np.bool_) if valid is None else valid
-            calls.pwrite_all(scratch.fd, block.view(np.uint8).data, number * step * form.itemsize)
-            calls.pwrite_all(scratch.fd, marks.view(np.uint8).data, end + number * step)
-    source = LocalSource(array.source.name, scratch.shared.path)
-    made = Array(source, array.datatype, array.count, form, shape=array.shape, name=array.name)
-    return made._replace(nullable=array.nullable, validity=end)
+        write_native(made, blocks(decoder.decoding(array), max(1, _BLOCK_NBYTES // form.itemsize)), scratch.fd)
+    return made._replace(source=LocalSource(array.source.name, scratch.shared.path))
+
+
+def write_native(array: Array, parts: Iterable[Values], fd: int) -> None:
+    """Write native elements to their place in a scratch file, and to a place of their own which of them are valid."""
+    at, mark = array.offset, array.validity
+    with calls.errors_name(array.source.name):
+        for block, valid in parts:
+            calls.pwrite_all(fd, block.view(np.uint8).data, at)
+            at += block.nbytes
+            if mark is not None:
+                marks = np.ones(len(block), np.bool_) if valid is None else valid
+                calls.pwrite_all(fd, marks.view(np.uint8).data, mark)
+                mark += len(block)
 
 
 def encoded(

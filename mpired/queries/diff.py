@@ -6,6 +6,7 @@ missing in both files are the same.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections import Counter
@@ -36,7 +37,8 @@ from mpired.errors import (
 from mpired.formats import RAW, Array, AtHand, InputOptions, RankFile, open_rank
 from mpired.formats.array import REGISTERED, blocks
 from mpired.formats.decoding import decode_worker
-from mpired.formats.rank import ELSEWHERE
+from mpired.formats.rank import ELSEWHERE, lacking
+from mpired.formats.recognise import unpacked
 from mpired.log import PERIOD, track
 from mpired.ops.table import NO_OP
 from mpired.options import DIFF, EFFORT, INPUTS, Options, checked, part
@@ -368,14 +370,44 @@ def _compared(
     return result, picture
 
 
-def _diff(words: Sequence[str | AtHand], options: Options, context: Context) -> tuple[Difference, bytes | None]:
-    """Compare the headers of two files, and their elements if these are alike."""
-    tolerance, png = Tolerance(*(options[name] for name in Tolerance._fields)), options["png"]
+def _of_bytes(options: Options) -> Options:
+    """Return the options to compare two files by their bytes."""
+    return checked(DIFF, {key: options[key] for key in _OF_BYTES} | {"type": "byte", "format": RAW.name})
+
+
+def _opened(
+    words: Sequence[_Word], options: Options, context: Context, *, typed: bool
+) -> tuple[list[RankFile], Options]:
+    """Open two files; by their bytes, with the options for these, if no format or option describes either."""
     inputs = InputOptions.of(options, context)
-    a, b = (open_rank(word, inputs._replace(nullable=True, any_type=True, unpack=True)) for word in words)
-    check_formats(inputs, {a.format, b.format})
+    wide = inputs._replace(nullable=True, any_type=True, unpack=True)
+    files = [open_rank(word, wide, any_kind=True) for word in words]
+    obstacles = [file for file in files if file.obstacle]
+    if len(obstacles) == len(files) and not typed:  # streams are read once
+        options = _of_bytes(options)
+        inputs = InputOptions.of(options, context)
+        files = [RAW.inspect(unpacked(file.source, inputs), inputs) for file in files]
+    elif obstacles:
+        if obstacles[0].format == RAW.name:
+            RAW.inspect(obstacles[0].source, wide)  # raises
+        raise NotReadError(obstacles[0].source.name, obstacles[0].obstacle, obstacles[0].format)
+    check_formats(inputs, {file.format for file in files})
+    return files, options
+
+
+def _diff(
+    words: Sequence[_Word], options: Options, context: Context, *, typed: bool
+) -> tuple[Difference, bytes | None]:
+    """Compare the headers of two files, and their elements if these are alike."""
+    (a, b), options = _opened(words, options, context, typed=typed)
+    tolerance, png = Tolerance(*(options[name] for name in Tolerance._fields)), options["png"]
     check_replaces_none(png, (a, b), options)
     unread = {each.name: each.reason for file in (b, a) for each in file.others}
+    names = [[*(each.name for each in file.buffers), *(each.name for each in file.others)] for file in (a, b)]
+    if all(itertools.chain(*names)) and not unread.keys().isdisjoint({*names[0]} ^ {*names[1]}):
+        reason = f"B has {number(len(names[1]), b.noun)}, but A ({a.source.name!r}) has {len(names[0])}"
+        reason = f"{b.source.name}: {reason}{lacking('this file', names[1], 'A', names[0])}"
+        return Difference(equal=False, a=a.source.name, b=b.source.name, reason=reason, noun=a.noun), None
     a, b = (file._replace(buffers=[each for each in file.buffers if each.name not in unread]) for file in (a, b))
     listed = [Compared(name, "", None, 0, 0, None, None, reason=why) for name, why in unread.items()]
     apart = _of_two_datatypes(a, b := b.ordered_as(a), tolerance)
@@ -480,21 +512,12 @@ def _one(key: str | int, words: Sequence[_Word], options: Options, context: Cont
 
 
 def _of_two(words: Sequence[_Word], options: Options, context: Context, *, typed: bool) -> Difference:
-    """Compare two files; by their bytes those that no format describes, or that are not read completely."""
-    of_bytes = {key: options[key] for key in _OF_BYTES} | {"type": "byte", "format": RAW.name}
-    by_bytes = partial(_diff, words, checked(DIFF, of_bytes))
-    try:
-        found = answered(partial(_diff, words, options), words, options, context)
-    except (NotReadError, UsageError) as error:
-        if typed or error.subject not in map(_name, words):
-            raise
-        inputs = InputOptions.of(options, context)
-        if not all(open_rank(word, inputs, any_kind=True).obstacle for word in words):
-            raise
-        return answered(by_bytes, words, options, context)
+    """Compare two files; those that are not read completely are the same if their bytes are."""
+    found = answered(partial(_diff, words, options, typed=typed), words, options, context)
     paths = [word for word in words if isinstance(word, str) and os.path.exists(word)]
     if found.verdict == "not known" and len(paths) == len(words):
         is_whole = all(map(os.path.isfile, paths)) and not any(ELSEWHERE in each.reason for each in found.buffers)
+        by_bytes = partial(_diff, words, _of_bytes(options), typed=True)
         equal = os.path.samefile(*paths) or (is_whole and repeated(by_bytes, words, context)[0].equal)
         found = replace(found, equal=equal)
     return found

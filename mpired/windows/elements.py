@@ -20,7 +20,7 @@ from mpired.ops.op import Overflow, Steps, by_op, run, tell_overflow
 from mpired.ops.state import Elements, absent, valid_of
 from mpired.ops.table import REPLACE
 from mpired.windows.origin import Origin, at_each_byte, gathered
-from mpired.windows.runs import Batch, Round, Runs
+from mpired.windows.placement import Batch, Round, Runs
 from mpired.windows.targets import WindowFile
 
 

@@ -25,7 +25,7 @@ from mpired.formats.rank import lacking
 from mpired.ops.state import Elements
 from mpired.options import Options, PathLike
 from mpired.sources.stream import unpacking_nbytes
-from mpired.windows.runs import Index, Runs
+from mpired.windows.placement import Index, Runs, check_layout
 
 _BLOCK_NBYTES = 1 << 20
 _MAX_OPEN = 16
@@ -169,14 +169,6 @@ def choose_open(origins: Sequence[Origin], context: Context) -> None:
             nopen, nbytes = nopen + 1, nbytes + origin.open_nbytes
 
 
-def whole(array: Array, context: Context) -> np.ndarray:
-    """Return all elements of a small array."""
-    elements = np.empty(array.count, array.datatype.form)
-    with closing((context.worker.decoding(array) if array.isolated else array).open()) as reader:
-        valid = reader.read(0, elements)
-    return elements if valid is None else np.ma.MaskedArray(elements, ~valid)
-
-
 def open_origin(origin: OriginLike, inputs: InputOptions, options: Options, derived: Datatype | None) -> list[Origin]:
     """Open an origin: one array, or all those of a file with columns."""
     first, count, context = options["origin_disp"], options["origin_count"], inputs.context
@@ -221,13 +213,6 @@ def _scattered(array: Array, derived: Datatype, first: int, count: int | None, c
         raise CountError(name, f"`origin_type` and `origin_count` reach {reach}, but it has {array.nbytes} bytes")
     runs = Runs.of(typemap, array.datatype, itemsize).repeated(first * itemsize, count, typemap.extent, context)
     return Origin(array, context, runs=runs)
-
-
-def check_layout(array: Array, option: str) -> None:
-    """Raise `UsageError` if elements are closer in a file than in memory, so that no type map describes them."""
-    if array.stored.itemsize != array.datatype.extent:
-        reason = f"needs elements as in memory, and {array.source.name} has them packed; use raw, or an aligned dtype"
-        raise UsageError(option, reason)
 
 
 def check_like(origin: Sequence[Origin], other: Sequence[Origin], *, datatypes: bool = False) -> None:

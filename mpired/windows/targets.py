@@ -23,12 +23,13 @@ from mpired.formats.array import blocks, within_budget
 from mpired.formats.convert import in_form
 from mpired.formats.decoding import apart, write_to
 from mpired.formats.input_options import ORDERS
+from mpired.formats.layout import write_native
 from mpired.ops import Op, may_be_null, neutral
 from mpired.ops.state import Elements
 from mpired.sources.local import LocalSource, stamp_of
 from mpired.sources.source import Source
 from mpired.windows.call import WindowRequest
-from mpired.windows.runs import Runs
+from mpired.windows.placement import Runs
 
 _BLOCK_NBYTES = 4 << 20
 _ALIGNMENT = 64
@@ -224,15 +225,8 @@ def _decoded(
         array = _native(source, column, window.format, request)._replace(offset=end)
         if array.nullable and array.marked is None:
             array = array._replace(validity=array.end + -array.end % _ALIGNMENT)
-        at = array.validity or 0
-        for block, valid in parts:
-            with calls.errors_name(window.name):
-                calls.pwrite_all(scratch.fd, block.view(np.uint8).data, end)
-                if array.validity is not None:
-                    marks = np.ones(len(block), np.bool_) if valid is None else valid
-                    calls.pwrite_all(scratch.fd, marks.view(np.uint8).data, at)
-            end, at = end + block.nbytes, at + (len(block) if array.validity is not None else 0)
-        end = max(end, at)
+        write_native(array, parts, scratch.fd)
+        end = array.end if array.validity is None else array.validity + array.count
         end += -end % _ALIGNMENT
         windows.append(array)
     return replace(window, windows=windows, scratch=scratch, fd=scratch.fd)

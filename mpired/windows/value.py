@@ -19,7 +19,7 @@ from mpired.datatypes.datatype import Group
 from mpired.datatypes.times import numpy_form
 from mpired.errors import CountError, UsageError
 from mpired.formats import InputOptions, open_rank
-from mpired.windows.origin import whole
+from mpired.formats.array import whole
 
 _NULL = "null"  # as a missing element is printed
 _TRUTHS = {"true": 1, "false": 0}

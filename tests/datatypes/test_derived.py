@@ -11,7 +11,7 @@ from mpired.datatypes import parse
 from mpired.datatypes.typemap import pieces, transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.windows.call import component_of
-from mpired.windows.runs import Runs
+from mpired.windows.placement import Runs
 
 
 @each("row", GOLDEN)

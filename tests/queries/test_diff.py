@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import itertools
 import json
+import subprocess
 
 import numpy as np
 import pyarrow as pa
@@ -184,6 +185,18 @@ def test_files_that_no_format_describes(suffix, option, tmp_path):
         assert (outcome.status, outcome.err) == (0 if is_same else 1, "")
         assert outcome.out.decode().startswith("the same: " if is_same else "different: ")
         assert outcome.out.count(b"\n") == 1
+
+
+@each("words", ["- {}", "{} /dev/stdin"])
+def test_a_pipe_that_no_format_describes(words, tmp_path):
+    """It is read once, as A or B."""
+    (tmp_path / "same").write_bytes(bytes(range(256)) * 100)
+    (tmp_path / "other").write_bytes(bytes(range(256)) * 99 + bytes(256))
+    for name, status in (("same", 0), ("other", 1)):
+        with subprocess.Popen(["cat", "same"], cwd=tmp_path, stdout=subprocess.PIPE) as process:
+            outcome = run("diff", *words.format(name).split(), cwd=tmp_path, stdin=process.stdout.fileno())
+        assert outcome.status == status == (not filecmp.cmp(tmp_path / "same", tmp_path / name, shallow=False))
+        assert b"25600 x MPI_BYTE" in outcome.out
 
 
 def test_directories(tmp_path):
