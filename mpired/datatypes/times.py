@@ -60,6 +60,21 @@ def is_of_numpy(datatype: Datatype) -> bool:
     return of_numpy(numpy_form(datatype)) is datatype
 
 
+def family(datatype: Datatype) -> tuple[Group, str, str]:
+    """Return what times are apart from their unit: points in time, of the day, or durations; and their zone."""
+    return datatype.group, numpy_form(datatype).kind, datatype.name.partition(",")[2]
+
+
+def in_unit(block: np.ndarray, datatype: Datatype, wanted: Datatype) -> np.ndarray:
+    """Return elements in the finer unit of another datatype; a time that is out of its range is its last one."""
+    times = as_times(block, datatype)
+    found = times.astype(numpy_form(wanted))
+    limits = np.iinfo(np.int64)
+    last = np.where(times.view("i8") > 0, limits.max, limits.min + 1)
+    units: np.ndarray = np.where((found.astype(times.dtype) == times) | np.isnat(times), found.view("i8"), last)
+    return units
+
+
 def as_times(block: np.ndarray, datatype: Datatype) -> np.ndarray:
     """Return elements of such a datatype as NumPy's."""
     return block.astype("i8").view(numpy_form(datatype))

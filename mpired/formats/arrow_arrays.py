@@ -33,6 +33,20 @@ def is_plain(kind: pa.DataType) -> bool:
     return kind in DTYPES or is_time(kind)
 
 
+def value_kind(kind: pa.DataType) -> pa.DataType:
+    """Return the type of numbers or times that are found by a dictionary, and another type as it is."""
+    return kind.value_type if pa.types.is_dictionary(kind) and is_plain(kind.value_type) else kind
+
+
+def with_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column in another type for the same values; pyarrow casts no dictionary of views."""
+    if column.type == kind:
+        return column
+    if pa.types.is_dictionary(column.type) and pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(kind.value_type))
+    return column.cast(kind)
+
+
 def has_arrays(kind: pa.DataType) -> bool:
     """Return whether pyarrow gives Python arrays of a type; except intervals that are not nanoseconds."""
     return str(kind) not in {"month_interval", "day_time_interval"}
@@ -64,7 +78,9 @@ def _python_values(column: pa.Array) -> list[Any]:
     if isinstance(column, pa.ExtensionArray):
         found = _python_values(column.storage)
     elif pa.types.is_dictionary(kind):
-        found = _python_values(column.dictionary_decode())
+        values, numbers = column.dictionary, column.indices.to_pylist()  # pyarrow decodes none of views
+        known = {each: _python_values(values[each : each + 1])[0] for each in {*numbers} - {None}}
+        found = [known.get(each) for each in numbers]
     elif is_time(kind):
         found = as_times(nullable_values(column)[0], time_type(str(kind))).astype(str).tolist()
     elif pa.types.is_struct(kind) and kind.num_fields:

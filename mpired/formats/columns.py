@@ -28,7 +28,17 @@ from mpired.datatypes.times import as_times, time_type
 from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
 from mpired.formats import streamed
 from mpired.formats.array import Array, FlatReader, Reader
-from mpired.formats.arrow_arrays import DTYPES, column_of, has_arrays, is_plain, is_time, nullable_values, objects_of
+from mpired.formats.arrow_arrays import (
+    DTYPES,
+    column_of,
+    has_arrays,
+    is_plain,
+    is_time,
+    nullable_values,
+    objects_of,
+    value_kind,
+    with_kind,
+)
 from mpired.formats.decoding import apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import Encoder
@@ -44,6 +54,7 @@ _PIECE_ROWS = 512 << 10
 _COMPARED_ROWS = 64 << 10
 _KEPT_NBYTES = 64 << 20  # about the most of columns that are kept that is in memory
 _NOT_EQUAL = "; `keep` carries columns that are equal in all ranks; take those of rank 0 with `check_coordinates=False`"
+_ENCODED = " by a dictionary"
 _ZONED = re.compile(r"timestamp\[(\w+), tz=(.*)\]", re.DOTALL)
 
 
@@ -78,7 +89,8 @@ class Table(ColumnFile):
 
     def arrays(self, leaf: Leaf, start: int, *, nullable: bool) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on as NumPy has them."""
-        for column in self._values(leaf, start):
+        for found in self._values(leaf, start):
+            column = with_kind(found, value_kind(found.type))
             if not nullable and column.null_count:
                 raise NullsError(sum(each.null_count for each in self._values(leaf, 0)))
             convert, nrows = (nullable_values, _PIECE_ROWS) if is_plain(column.type) else (objects_of, _OBJECT_ROWS)
@@ -174,7 +186,10 @@ class TableHeader:
         if fields and len(columns) == 1:
             leaves = [Leaf(columns[0], number, self.rows) for number in range(len(fields))]
         metadata = self.schema.field(columns[0]).metadata or {}  # as files of other programs name a unit
-        nulls = [self.nulls[self.schema.get_field_index(each)] for each in columns]
+        numbers = [self.schema.get_field_index(each) for each in columns]
+        # A null of a dictionary is none of the indices that headers count.
+        is_encoded = any(pa.types.is_dictionary(self.schema.types[each]) for each in numbers)
+        nulls = [None if is_encoded else self.nulls[each] for each in numbers]
         reader = functools.partial(ColumnReader, opener=self.opener, leaves=leaves, errors=(pa.ArrowException,))
         return Array(
             self.source, datatype, sum(self.rows), form_of(datatype, fields), name=",".join(columns), parts=columns,
@@ -208,7 +223,7 @@ class TableHeader:
         """Raise `BufferFileError` unless another file has equal ones; messages call this file `like`."""
         for name in self.names:
             kind, mine = (each.schema.field(name).type for each in (other, self))
-            if _plain_type(kind) != _plain_type(mine):
+            if values_type(kind) != values_type(mine):
                 reason = f"has column {name!r} of {kind}, but {like} ({self.source.name!r}) of {mine}"
                 raise BufferFileError(other.source.name, reason + _NOT_EQUAL)
         start, count = 0, min(self.most_rows, _COMPARED_ROWS)
@@ -226,9 +241,11 @@ class TableHeader:
 
     def buffers(self, *, fortran_order: bool) -> list[Array]:  # noqa: ARG002 - columns have one dimension
         """Return these columns as arrays."""
-        kinds = {name: self.schema.field(name).type for name in self.names}
-        datatypes = {name: _datatype(kind) if is_plain(kind) else None for name, kind in kinds.items()}
-        pairs = ((name, datatype or value_type(str(kinds[name]))) for name, datatype in datatypes.items())
+        kinds = {name: value_kind(self.schema.field(name).type) for name in self.names}
+        pairs = (
+            (name, (_datatype(kind) if is_plain(kind) else None) or value_type(str(kind)))
+            for name, kind in kinds.items()
+        )
         return [self.array((name,), datatype, nullable=True) for name, datatype in pairs]
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -238,8 +255,8 @@ class TableHeader:
             batches = [batch.select(self.names) for batch in file.batches(self.names, self.rows)]
         found = {}
         for name, given in zip(self.names, pa.Table.from_batches(batches, schema).columns, strict=True):
-            column = given.cast(given.type.value_type) if pa.types.is_dictionary(given.type) else given
-            kind = column.type
+            kind = value_kind(given.type)
+            column = given.cast(kind)
             if not is_plain(kind):
                 found[name] = objects_of(column.combine_chunks())[0]  # `to_numpy` rounds integers beside nulls
                 continue
@@ -255,7 +272,7 @@ def _buffer(table: TableHeader, inputs: InputOptions, columns: tuple[str, ...]) 
     """Return a column, or two of pairs, as a buffer."""
     source, fields = table.source, [table.schema.field(each) for each in columns]
     what = f"column {','.join(columns)!r} holds"
-    kind = fields[0].type
+    kind = value_kind(fields[0].type) if inputs.any_type else fields[0].type
     if inputs.pair:
         kind = pa.struct([(part, field.type) for part, field in zip(FIELDS, fields, strict=True)])
     form = _form(kind)
@@ -265,7 +282,7 @@ def _buffer(table: TableHeader, inputs: InputOptions, columns: tuple[str, ...]) 
         if inputs.datatype is not None:
             raise inputs.refused(source, inputs.datatype, f"{what} {datatype}")
     elif inputs.any_type and not inputs.pair and _datatype(kind) is None:
-        datatype = value_type(_in_words(_plain_type(kind)))
+        datatype = values_type(kind)
     elif form is None:
         field = next(each for each in fields if each.type not in DTYPES)
         reason = _no_buffer(field.name, field.type)
@@ -339,7 +356,7 @@ def _in_words(kind: pa.DataType) -> str:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return f"lists of {_in_words(kind.value_type)}"
     if pa.types.is_dictionary(kind):
-        return f"{_in_words(kind.value_type)} by a dictionary"
+        return f"{_in_words(kind.value_type)}{_ENCODED}"
     return DTYPES[kind].name if kind in DTYPES else str(kind)
 
 
@@ -349,14 +366,9 @@ def _joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return rows.to_batches()[0]
 
 
-_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values, however they are encoded: by a dictionary, or with short or long offsets."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return _LARGE.get(kind, kind)
+def values_type(kind: pa.DataType) -> Datatype:
+    """Return the datatype of the values of a column however they are encoded: as views, by a dictionary, ..."""
+    return value_type(_in_words(kind).replace(_ENCODED, ""))
 
 
 def _first_difference(left: pa.Array, right: pa.Array) -> tuple[int, str, str] | None:
@@ -414,7 +426,8 @@ def encoder(
                     batch = next(carried, None)
                     if batch is None or batch.num_rows != count:
                         raise kept.source.changed()
-                    arrays = dict(zip(kept.names, batch.columns, strict=True))
+                    carried_kinds = [schema.field(name).type for name in kept.names]
+                    arrays = dict(zip(kept.names, map(with_kind, batch.columns, carried_kinds), strict=True))
                 for names, result, reader in zip(columns, results, readers, strict=True):
                     kinds = [schema.field(own).type for own in names]
                     arrays |= zip(names, _columns_of(reader, result.datatype, start, count, kinds), strict=True)

@@ -234,16 +234,19 @@ def prepare(model: Model) -> Encoder:
         question = operator.methodcaller("form")
         schema, largest, written = columns.asked(model.context, model.source, ParquetFile, question)
         rows = largest or _ROW_GROUP_ROWS
-    layout = columns.layout_like(model, schema)
+    made, names = columns.layout_like(model, schema)
     # Parquet lacks some types, or has another, for example of some times.
-    for field in layout[0] if schema is None else ():
+    for number, field in enumerate(made) if schema is None else ():
         sink = pa.BufferOutputStream()
         try:
             pq.ParquetWriter(sink, pa.schema([field])).close()
         except pa.ArrowException:
             raise DatatypeError(f"{field.type}", "has no form in parquet; use `to='arrow'`") from None
         found = pq.read_schema(pa.BufferReader(sink.getvalue())).field(0).type
-        if found != field.type:
+        if columns.values_type(found) != columns.values_type(field.type):
             raise DatatypeError(f"{field.type}", f"would be {found} in parquet; use `to='arrow'`")
+        made = made.set(number, field.with_type(found))
     rows = max(1, min(rows, _ROW_GROUP_BYTES // sum(buffer.datatype.itemsize for buffer in model.buffers)))
-    return columns.encoder(model, layout, functools.partial(pq.ParquetWriter, **written), rows, row_group_size=rows)
+    return columns.encoder(
+        model, (made, names), functools.partial(pq.ParquetWriter, **written), rows, row_group_size=rows
+    )

@@ -21,8 +21,8 @@ from mpired.attempts import repeated
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import run_segments
 from mpired.context import Context
-from mpired.datatypes import Datatype, Group, beside
-from mpired.datatypes.times import dtype_name
+from mpired.datatypes import TIMES, Datatype, Group, beside
+from mpired.datatypes.times import dtype_name, in_unit
 from mpired.errors import (
     BufferFileError,
     CountError,
@@ -301,7 +301,12 @@ class _Comparison:
     ) -> _Found:
         """Return the differences of some elements of A and B, of which the first has the number `start`."""
         datatype, (first, second) = pair.datatype, pair.arrays
-        a, b = (block.astype(datatype.form, copy=False) for block in some)
+        a, b = (
+            in_unit(block, array.datatype, datatype)
+            if array.datatype != datatype and datatype.group in TIMES
+            else block.astype(datatype.form, copy=False)
+            for block, array in zip(some, pair.arrays, strict=True)
+        )
         for block in (a, b):
             datatype.clear_padding(block)
         found, wrong = _Found(), np.zeros(len(a), np.bool_)

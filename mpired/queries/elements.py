@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpired.datatypes import TIMES, Datatype, Group, from_dtype
-from mpired.datatypes.times import as_times
+from mpired.datatypes.times import as_times, family, numpy_form
 from mpired.errors import escaped, shortened
 from mpired.formats import Array
 from mpired.formats.textual import components
@@ -171,6 +171,9 @@ def common_type(a: Datatype, b: Datatype, tolerance: Tolerance) -> Datatype | No
     forms = [each.form for each in (a, b)]
     if a == b:
         return a
+    if a.group in TIMES and b.group in TIMES and family(a) == family(b):  # in the finer unit
+        finer = np.promote_types(*map(numpy_form, (a, b)))
+        return next((each for each in (a, b) if numpy_form(each) == finer), None)
     if tolerance.is_bitwise or not all(each.group in _NUMBERS for each in (a, b)) or any(each.names for each in forms):
         return None
     wide = np.result_type(*forms)

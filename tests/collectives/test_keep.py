@@ -115,6 +115,27 @@ def test_arrays_of_kept_columns(tmp_path):
         mpired.reduce(paths, "sum", columns="n", keep="key")
 
 
+def test_views_and_dictionaries_of_views(tmp_path):
+    """As polars has them; parquet has no dictionaries of views, so its result has those of text."""
+    keys = pa.array([f"k{i % 7}" for i in range(NROWS)])
+    views = pa.array([f"k{i}" for i in range(7)], pa.string_view())
+    encoded = pa.DictionaryArray.from_arrays(pa.array(np.arange(NROWS) % 7, pa.uint32()), views)
+    for number, column in enumerate([encoded, keys.cast(pa.string_view()), keys, keys.dictionary_encode()]):
+        write(tmp_path / f"{number}.arrow", pa.table({"c": column, "x": np.ones(NROWS)}), 999)
+    write(tmp_path / "4.parquet", pa.table({"c": keys.cast(pa.large_string()), "x": np.ones(NROWS)}))
+    paths = [tmp_path / name for name in ("0.arrow", "1.arrow", "2.arrow", "3.arrow", "4.parquet")]
+    for first, kind in enumerate([encoded.type, pa.string_view(), pa.string()]):
+        ranks, settings = [paths[first], *paths], {"columns": "x", "keep": "c", "overwrite": True}
+        for suffix in ("arrow", "parquet"):
+            mpired.reduce(ranks, "sum", output=tmp_path / f"o.{suffix}", **settings)
+            out, is_encoded = read(tmp_path / f"o.{suffix}"), suffix == "parquet" and kind == encoded.type
+            assert out["c"].type == (pa.dictionary(pa.uint32(), pa.string()) if is_encoded else kind)
+            assert out["c"].to_pylist() == keys.to_pylist()
+        mpired.reduce(ranks, "sum", output=tmp_path / "o.csv", **settings)
+        assert (tmp_path / "o.csv").read_text().split() == ["c,x", *(f"{key},6.0" for key in keys.to_pylist())]
+        assert mpired.reduce(ranks, "sum", columns="x", keep="c")["c"].tolist() == keys.to_pylist()
+
+
 def test_no_rows(form, tmp_path):
     write(tmp_path / f"r.{form}", table().slice(0, 0))
     words = ("--columns", "x,n", "--keep", "*", f"r.{form}", f"r.{form}", "-o", f"out.{form}")

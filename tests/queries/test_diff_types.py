@@ -97,6 +97,36 @@ def test_text_is_compared_however_it_is_stored(tmp_path):
     assert "B has shape (3, 2) in 's', but A" in str(mpired.diff(tmp_path / "a.nc", tmp_path / "characters.nc"))
 
 
+def test_values_are_compared_however_columns_are_encoded(tmp_path):
+    """As pyarrow writes one table as arrow and as parquet, and as it casts times to other units."""
+    views, numbers = pa.array(["a", "b"], pa.string_view()), pa.array([0, None, 1], pa.uint32())
+    by = pa.DictionaryArray.from_arrays
+    made = {
+        "views": by(numbers, views),
+        "n": by(numbers, pa.array([2**60, None])),
+        "d": pa.array([DAY.date(), DAY.date(), None]),
+    }
+    made |= {"lists": pa.ListArray.from_arrays([0, 1, 1, 3], made["views"]), "s": pa.array([0, -1, None])}
+    wanted = {"views": pa.array(["a", None, "b"]), "n": pa.array([2**60, None, None]), "d": made["d"].cast(pa.date32())}
+    wanted |= {
+        "lists": pa.array([["a"], [], [None, "b"]]),
+        "s": made["s"].cast(pa.timestamp("s")).cast(pa.timestamp("ns")),
+    }
+    made |= {"d": made["d"].cast(pa.date64()), "s": made["s"].cast(pa.timestamp("s"))}
+    (tmp_path / "a.arrow").write_bytes(bytes_of(pa.table(made), "arrow"))
+    pq.write_table(pa.table(wanted), tmp_path / "b.parquet")
+    assert str(mpired.diff(tmp_path / "a.arrow", tmp_path / "b.parquet")).startswith("the same: 5 columns")
+    pq.write_table(
+        pa.table(wanted | {"d": wanted["d"].take(pa.array([2, 1, 0])), "views": pa.array(["a", None, "a"])}),
+        tmp_path / "b.parquet",
+    )
+    found = mpired.diff(tmp_path / "a.arrow", tmp_path / "b.parquet")
+    assert [each.differing for each in found.buffers] == [1, 0, 2, 0, 0]
+    times = np.array(["9999-01-01", "NaT", "1970-01-01"], "M8[s]")
+    for unit, differing in {"D": 0, "ms": 0, "ns": 1}.items():  # nanoseconds end in 2262
+        assert mpired.diff(times, times.astype(f"M8[{unit}]")).buffers[0].differing == differing
+
+
 @each("write", ["netcdf", "hdf5", "zarr", "parquet"])
 def test_missing_elements(write, tmp_path):
     """They equal each other, whatever stands for them, and no number; with and without a tolerance."""
