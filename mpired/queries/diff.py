@@ -10,6 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -19,7 +20,7 @@ import numpy as np
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import run_segments
 from mpired.context import Context
-from mpired.datatypes import Datatype, Group, beside
+from mpired.datatypes import TIMES, Datatype, Group, beside, from_dtype
 from mpired.datatypes.times import dtype_name
 from mpired.errors import (
     BufferFileError,
@@ -32,7 +33,8 @@ from mpired.errors import (
     number,
 )
 from mpired.formats import RAW, Array, AtHand, InputOptions, RankFile, open_rank
-from mpired.formats.array import REGISTERED, blocks
+from mpired.formats.array import REGISTERED, blocks, stored_array
+from mpired.formats.cells import TimeChange
 from mpired.formats.decoding import decode_worker
 from mpired.log import PERIOD, track
 from mpired.ops.table import NO_OP
@@ -53,8 +55,8 @@ from mpired.queries.elements import (
 )
 from mpired.queries.pictures import DifferenceMap, answered, check_replaces_none, drawing
 from mpired.ranks.opening import check_formats, compare, in_one_order, is_of_rank
-from mpired.sources.directory import is_one_rank
-from mpired.sources.open import check_unchanged
+from mpired.sources.directory import is_one_rank, is_store, strange_files
+from mpired.sources.open import check_unchanged, open_source
 
 _Word: TypeAlias = str | AtHand
 _Files: TypeAlias = dict[str | int, _Word]  # by their names in a directory, or their numbers in a list
@@ -100,6 +102,7 @@ class Compared:
     missing_in_a: int = 0  # how many elements are missing in A alone
     missing_in_b: int = 0
     reason: str = ""  # why its elements were not compared
+    units: str = ""  # those of A and B if they differ; times are compared in that of A, other numbers as they are
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ class Difference:
         for example in self.examples:
             place = escaped(place_text(example.column, example.index, example.field))
             amounts = [(example.difference, "difference {}"), (example.ulp, "{} ulp")]
-            apart = "".join(f", {words.format(amount)}" for amount, words in amounts if amount is not None)
+            apart = "".join(f", {words.format(str(amount))}" for amount, words in amounts if amount is not None)
             yield f"  {place}: {value_text(example.a)} {value_text(example.b)}{apart}"
         shown = len({(each.column, each.index) for each in self.examples})
         more = sum(each.differing for each in self.buffers if not each.reason) - shown
@@ -172,11 +175,12 @@ def _figures(each: Compared) -> str:
     if each.reason:
         return f"not compared, {escaped(each.reason)}"
     counts = f"{f'{each.differing} of ' if each.differing else ''}{each.count} x {beside(each.datatype, each.dtype)}"
+    counts += f", in {escaped(each.units)}" if each.units else ""
     alone = [(each.missing_in_a, "A"), (each.missing_in_b, "B")]
     if any(count for count, _ in alone):
         counts += ", " + ", ".join(f"{count} missing in {name} alone" for count, name in alone if count)
     known = [(found, unit) for found, unit in ((each.difference, ""), (each.ulp, " ulp")) if found is not None]
-    texts = [f"{each.amount}{unit} at {escaped(place_text('', each.index, each.field))}" for each, unit in known]
+    texts = [f"{each.amount!s}{unit} at {escaped(place_text('', each.index, each.field))}" for each, unit in known]
     return f"{counts}, largest difference {', '.join(texts)}" if texts else counts
 
 
@@ -217,13 +221,16 @@ class _ArrayPair(NamedTuple):
     def described(self, found: _Found) -> Compared:
         """Describe the comparison."""
         names: dict[tuple[str, str | None], None] = {}
-        for array in self.arrays:  # numbers that are combined as wider ones have the name that they have in the file
+        stored = [*map(stored_array, self.arrays)]
+        for array in stored:  # numbers that are combined as wider ones have the name that they have in the file
             is_own = array.stored.isbuiltin != REGISTERED
             names[(str(array.datatype), dtype_name(array.datatype)) if is_own else (array.stored.name, None)] = None
         label, dtypes = (" beside ".join(filter(None, each)) for each in zip(*names, strict=True))
         difference, ulp = (each and each[1] for each in found.largest)
         figures = self.arrays[0].count, found.differing, difference, ulp
-        return Compared(self.name, label, dtypes or None, *figures, *found.missing, found.unread)
+        units = list(dict.fromkeys(array.unit for array in stored if array.unit))
+        named = " beside ".join(map(repr, units)) if len(units) > 1 else ""
+        return Compared(self.name, label, dtypes or None, *figures, *found.missing, found.unread, named)
 
 
 @dataclass(frozen=True)
@@ -377,7 +384,8 @@ def _diff(words: Sequence[str | AtHand], options: Options, context: Context) -> 
     unread = {each.name: each.reason for file in (b, a) for each in file.others}
     a, b = (file._replace(buffers=[each for each in file.buffers if each.name not in unread]) for file in (a, b))
     listed = [Compared(name, "", None, 0, 0, None, None, reason=why) for name, why in unread.items()]
-    apart = _of_two_datatypes(a, b := b.ordered_as(a), tolerance)
+    a, b = _in_one_unit(a, b.ordered_as(a), tolerance)
+    apart = _not_compared(a, b, tolerance)
     if len(apart) < len(a.buffers) == len(b.buffers):  # else no other array is left, or the headers differ
         a, b = (
             file._replace(buffers=[each for at, each in enumerate(file.buffers) if at not in apart]) for file in (a, b)
@@ -396,6 +404,8 @@ def _diff(words: Sequence[str | AtHand], options: Options, context: Context) -> 
         if len(apart) == len(pairs) and isinstance(error, DatatypeError):
             reason += "".join(apart[0].reason.partition("; ")[1:])
         return replace(result, equal=False, reason=reason, buffers=()), None
+    if pairs and len(apart) == len(pairs) and not listed:
+        return replace(result, equal=False, reason=apart[0].reason), None
     if not a.buffers:
         return result, None
     (files,) = in_one_order([(a, b)], 0)
@@ -410,15 +420,53 @@ def _diff(words: Sequence[str | AtHand], options: Options, context: Context) -> 
     return answer
 
 
-def _of_two_datatypes(a: RankFile, b: RankFile, tolerance: Tolerance) -> dict[int, Compared]:
-    """Return the arrays of the same name, by their places, whose elements have no datatype to be compared in."""
+def _in_one_unit(a: RankFile, b: RankFile, tolerance: Tolerance) -> tuple[RankFile, RankFile]:
+    """Return two files with those times of B that are in another unit in that of A, as numbers that hold fractions."""
+    buffers = list(a.buffers), list(b.buffers)
+    for at, pair in enumerate(zip(a.buffers, b.buffers, strict=False)):
+        (one, other), change = (each.datatype for each in pair), _change(a, b, at)
+        floats = [each.form for each in (one, other) if each.form.kind == "f"]
+        is_number = all(each.form.kind in "iuf" and each.group not in TIMES for each in (one, other))
+        if change in {None, TimeChange()} or not is_number or common_type(one, other, tolerance) is None:
+            continue
+        datatype = from_dtype(np.result_type(*floats or [np.dtype(np.longdouble)]))
+        for array, reader, made in zip(pair, (TimeChange(), change), buffers, strict=True):
+            if reader != TimeChange() or array.datatype != datatype:
+                made[at] = array._replace(datatype=datatype, stored=datatype.form, reader=reader, values=array)
+    return a._replace(buffers=buffers[0]), b._replace(buffers=buffers[1])
+
+
+def _change(a: RankFile, b: RankFile, at: int) -> TimeChange | None:
+    """Return the change of the times of an array of B to the unit of A; None if there is none for their units."""
+    units = [_units(file, file.buffers[at]) for file in (b, a)]
+    if all(each.get("units") for each in units) and any(" since " in each["units"] for each in units):
+        return TimeChange.between(*units)
+    return TimeChange()
+
+
+def _units(file: RankFile, array: Array) -> dict[str, str]:
+    """Return the unit and the calendar of an array; bounds have those of their coordinate, unless they name some."""
+    parts, name = file.headers, array.name.rpartition("/")[2]
+    own = [each.attributes for each in parts if each.name == array.name]
+    own += [each.attributes for each in parts if name and each.attributes.get("bounds") == name]
+    return {key: next((each[key] for each in own if key in each), "") for key in ("units", "calendar")}
+
+
+def _not_compared(a: RankFile, b: RankFile, tolerance: Tolerance) -> dict[int, Compared]:
+    """Return the arrays of the same name, by their places, whose elements have no datatype or unit in common."""
     apart = {}
     for at, (one, other) in enumerate(zip(a.buffers, b.buffers, strict=False)):
-        are_named_alike = one.name == other.name or not (one.name and other.name)
-        if one.count and are_named_alike and common_type(one.datatype, other.datatype, tolerance) is None:
+        if not one.count or (one.name != other.name and one.name and other.name):
+            continue
+        reason = ""
+        if common_type(one.datatype, other.datatype, tolerance) is None:
             reason = f"B has datatype {other.datatype.label}, but A has {one.datatype.label}"
             if common_type(one.datatype, other.datatype, Tolerance(rtol=0.0)):
                 reason += "; compare them by value with `rtol`"
+        elif _change(a, b, at) is None:
+            texts = [" of calendar ".join(filter(None, _units(file, file.buffers[at]).values())) for file in (b, a)]
+            reason = f"B has times in {texts[0]!r}, but A in {texts[1]!r}"
+        if reason:
             found = _Found(differing=one.count, unread=reason)
             apart[at] = _ArrayPair((one, other), one.datatype).described(found)
     return apart
@@ -427,15 +475,18 @@ def _of_two_datatypes(a: RankFile, b: RankFile, tolerance: Tolerance) -> dict[in
 def diff(a: _Word | Sequence[_Word], b: _Word | Sequence[_Word], options: Options, context: Context) -> Difference:
     """Compare two files, or all files of two directories or lists."""
     if isinstance(a, str | AtHand) and isinstance(b, str | AtHand):
-        if not all(isinstance(word, str) and os.path.isdir(word) and not is_one_rank(word) for word in (a, b)):
+        are_folders = [isinstance(word, str) and os.path.isdir(word) and not is_one_rank(word) for word in (a, b)]
+        if not all(are_folders):
+            if any(are_folders) and isinstance(other := b if are_folders[0] else a, str):
+                open_source(other, context)  # raises an error if it is missing
             return _of_two((a, b), options, context, typed=part(INPUTS, options) != part(INPUTS, checked(DIFF, {})))
     elif isinstance(alone := a, str | AtHand) or isinstance(alone := b, str | AtHand):
         raise UsageError(_name(alone), "is a file, and the other is a list; give two lists or files")
     if options["png"] is not None:
         raise UsageError("`png`", "is of two files, and these are several; draw one after another")
     left, right = (
-        _Files(_within(each) if isinstance(each, str) else enumerate(each))  # type: ignore[arg-type]
-        for each in (a, b)
+        _Files(_within(each, str(other), context) if isinstance(each, str) else enumerate(each))  # type: ignore[arg-type]
+        for each, other in ((a, b), (b, a))
     )
     pairs = {key: (word, right[key]) for key, word in left.items() if key in right}
     with decode_worker(context) as served:
@@ -457,18 +508,50 @@ def _title(key: str | int, *words: _Word) -> str:
     return key if isinstance(key, str) else " and ".join(dict.fromkeys(map(_name, words)))
 
 
-def _within(folder: str) -> Iterator[tuple[str, str]]:
-    """Yield the files within a directory by their names there, in order; a link to a directory is not followed."""
-    for entry in sorted(os.scandir(folder), key=lambda each: each.name):
-        if entry.is_file() or (entry.is_dir() and is_one_rank(entry.path)):
+def _within(folder: str, other: str, context: Context) -> Iterator[tuple[str, str]]:
+    """Yield the files within a directory by their names there, in order, and an empty one that another lacks.
+
+    A link to a directory is not followed, and is one of the files.
+    """
+    entries = sorted(os.scandir(folder), key=lambda each: each.name)
+    if not entries and not os.path.isdir(other):
+        yield "", folder
+    for entry in entries:
+        is_rank, within = entry.is_dir() and is_one_rank(entry.path), list[tuple[str, str]]()
+        if is_rank or not entry.is_dir(follow_symlinks=False):
             yield entry.name, entry.path
-        elif entry.is_dir(follow_symlinks=False):
-            yield from ((os.path.join(entry.name, name), path) for name, path in _within(entry.path))
+        if is_rank and is_store(entry.path):
+            within = [(name, os.path.join(entry.path, name)) for name in strange_files(entry.path)]
+        elif entry.is_dir(follow_symlinks=is_rank):
+            own: set[str] = set()  # the files of a checkpoint; of a damaged one each is compared
+            with suppress(MpiredError, OSError):
+                own = (
+                    {each.name for each in open_rank(entry.path, InputOptions(context=context)).sources}
+                    if is_rank
+                    else own
+                )
+            within = [
+                each for each in _within(entry.path, os.path.join(other, entry.name), context) if each[1] not in own
+            ]
+        yield from ((os.path.join(entry.name, name), path) for name, path in within)
+
+
+def _kind(path: str) -> str:
+    """Return what a file of a directory is, in words."""
+    if os.path.isfile(path) or (os.path.isdir(path) and is_one_rank(path)):
+        return "a file"
+    return f"a link to {os.readlink(path)!r}" if os.path.islink(path) else "a pipe, socket or device"
 
 
 def _one(key: str | int, words: Sequence[_Word], options: Options, context: Context) -> Difference:
     """Compare two files of several, of which one that cannot be read does not keep the others from it."""
     a, b = map(_name, words)
+    kinds = [_kind(name) if isinstance(key, str) else "a file" for name in (a, b)]
+    if kinds != ["a file", "a file"]:
+        is_same, is_link = kinds[0] == kinds[1], os.path.islink(a)
+        reason = "" if is_same else f"B is {kinds[1]}, but A is {kinds[0]}"
+        obstacle = f"{a}: is {kinds[0]}, which is not read" if is_same and not is_link else ""
+        return Difference(is_same and is_link, a, b, reason, name=_title(key, *words), obstacle=obstacle)
     try:
         found = _of_two(words, options, context, typed=options["type"] is not None)
     except (MpiredError, OSError) as error:

@@ -17,12 +17,28 @@ from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, OpenBytes, OpenS
 INDEX_SUFFIX = ".safetensors.index.json"
 """The suffix of the index of a checkpoint whose tensors are in several files."""
 _INDICES = (INDEX_SUFFIX, ".bin.index.json")
+_CHUNK = re.compile(r"c|(c[/.])?\d+([/.]\d+)*")  # the path of a chunk within its array
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")  # the usual names
 
 
 def is_store(path: str) -> bool:
     """Return whether a directory is a store of arrays, by the documents that every store has."""
     return any(os.path.isfile(os.path.join(path, mark)) for mark in STORE_MARKS)
+
+
+def strange_files(path: str) -> Iterator[str]:
+    """Yield the paths within a store of the files that its arrays do not have, in order."""
+    names = sorted(
+        os.path.relpath(os.path.join(folder, name), path) for folder, _, files in os.walk(path) for name in files
+    )
+    nodes = {os.path.dirname(name) for name in names if os.path.basename(name) in STORE_MARKS}
+    for name in names:
+        node = os.path.dirname(name)
+        while node and node not in nodes:
+            node = os.path.dirname(node)
+        is_chunk = node in nodes and _CHUNK.fullmatch(os.path.relpath(name, node or "."))
+        if not is_chunk and os.path.basename(name) not in STORE_DOCUMENTS:
+            yield name
 
 
 def is_one_rank(path: str) -> bool:
