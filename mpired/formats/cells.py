@@ -221,6 +221,17 @@ class TimeChange(NamedTuple):
             block[...] = self.moved(values)
 
 
+def units_of(file: RankFile) -> dict[str, dict[str, str]]:
+    """Return the `units` and `calendar` of each array of a file, by its name; bounds have those of their coordinate."""
+    keys = ("units", "calendar")
+    found = {each.name: {key: each.attributes[key] for key in keys if key in each.attributes} for each in file.headers}
+    for each in file.headers:
+        bounds = each.attributes.get("bounds") or each.attributes.get("climatology") or "/"
+        if (name := "".join(each.name.rpartition("/")[:2]) + bounds) in found:
+            found[name] = found[each.name] | found[name]
+    return found
+
+
 def _date(text: str) -> np.datetime64:
     """Return the date with which a unit begins, which CF writes with or without zeros, such as 2000-1-1."""
     plain = re.sub(r"\s*(UTC|Z|[+-]0?0:?00)$", "", text.strip())

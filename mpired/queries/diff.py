@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -34,7 +33,7 @@ from mpired.errors import (
 )
 from mpired.formats import RAW, Array, AtHand, InputOptions, RankFile, open_rank
 from mpired.formats.array import REGISTERED, blocks, stored_array
-from mpired.formats.cells import TimeChange
+from mpired.formats.cells import TimeChange, units_of
 from mpired.formats.decoding import decode_worker
 from mpired.log import PERIOD, track
 from mpired.ops.table import NO_OP
@@ -54,8 +53,9 @@ from mpired.queries.elements import (
     value_text,
 )
 from mpired.queries.pictures import DifferenceMap, answered, check_replaces_none, drawing
+from mpired.ranks.lists import files_within
 from mpired.ranks.opening import check_formats, compare, in_one_order, is_of_rank
-from mpired.sources.directory import is_one_rank, is_store, strange_files
+from mpired.sources.directory import is_one_rank
 from mpired.sources.open import check_unchanged, open_source
 
 _Word: TypeAlias = str | AtHand
@@ -345,7 +345,7 @@ class _Comparison:
 
 
 def _compared(
-    comparison: _Comparison, result: Difference, png: str | None, context: Context
+    comparison: _Comparison, result: Difference, png: str | None, file: RankFile, context: Context
 ) -> tuple[Difference, bytes | None]:
     """Compare all elements of two files, and add them to the result of their headers."""
     pairs, picture = comparison.pairs, None
@@ -354,7 +354,7 @@ def _compared(
     for piece in run_segments(comparison.plan, comparison, context):
         for places in piece.places:
             if piece.buffer not in maps:
-                maps[piece.buffer] = DifferenceMap(pairs[piece.buffer].shaped)
+                maps[piece.buffer] = DifferenceMap(pairs[piece.buffer].shaped, file)
             maps[piece.buffer].add(places)
             if len(maps) > drawing().MOST_BUFFERS:
                 del maps[max(maps)]
@@ -365,7 +365,7 @@ def _compared(
     result = replace(result, equal=equal, buffers=buffers, examples=examples)
     if png is not None:
         wrong, module = sum(each.differing > 0 for each in buffers), drawing()
-        shown = maps or {at: DifferenceMap(pair.shaped) for at, pair in enumerate(pairs[: module.MOST_BUFFERS])}
+        shown = maps or {at: DifferenceMap(pair.shaped, file) for at, pair in enumerate(pairs[: module.MOST_BUFFERS])}
         drawn = [shown[at].drawn(pairs[at].name or "elements") for at in sorted(shown)]
         more = f", {len(drawn)} of {wrong} {result.noun}s that differ" if wrong > len(drawn) else ""
         picture = module.png([f"{result.a} and {result.b}{more}"], drawn)
@@ -384,13 +384,13 @@ def _diff(words: Sequence[str | AtHand], options: Options, context: Context) -> 
     unread = {each.name: each.reason for file in (b, a) for each in file.others}
     a, b = (file._replace(buffers=[each for each in file.buffers if each.name not in unread]) for file in (a, b))
     listed = [Compared(name, "", None, 0, 0, None, None, reason=why) for name, why in unread.items()]
-    a, b = _in_one_unit(a, b.ordered_as(a), tolerance)
-    apart = _not_compared(a, b, tolerance)
+    a, b, why = _in_one_unit(a, b.ordered_as(a), tolerance)
+    apart = _not_compared(a, b, why, tolerance)
     if len(apart) < len(a.buffers) == len(b.buffers):  # else no other array is left, or the headers differ
         a, b = (
             file._replace(buffers=[each for at, each in enumerate(file.buffers) if at not in apart]) for file in (a, b)
         )
-        listed += apart.values()
+        listed, apart = [*listed, *apart.values()], {}
     result = Difference(not listed, a.source.name, b.source.name, buffers=tuple(listed), noun=a.noun)
     pairs = list(zip(a.buffers, b.buffers, strict=False))
     common = [common_type(one.datatype, other.datatype, tolerance) for one, other in pairs]
@@ -401,72 +401,56 @@ def _diff(words: Sequence[str | AtHand], options: Options, context: Context) -> 
         compare("B", b._replace(buffers=alike), ("A", a))
     except (CountError, DatatypeError) as error:
         reason = str(error).partition("; ")[0]  # the ways out are those of a reduction
-        if len(apart) == len(pairs) and isinstance(error, DatatypeError):
+        if apart and len(apart) == len(pairs) and isinstance(error, DatatypeError):
             reason += "".join(apart[0].reason.partition("; ")[1:])
         return replace(result, equal=False, reason=reason, buffers=()), None
-    if pairs and len(apart) == len(pairs) and not listed:
-        return replace(result, equal=False, reason=apart[0].reason), None
-    if not a.buffers:
-        return result, None
+    if apart or not a.buffers:
+        return replace(result, equal=not (apart or listed), buffers=(*apart.values(), *listed)), None
     (files,) = in_one_order([(a, b)], 0)
     for buffer in files[0].buffers:
         _ = buffer.datatype.form
     plan = make_plan((NO_OP,), files, context)
     compared = tuple(map(_ArrayPair, plan.buffers, filter(None, common)))  # each has a datatype, else they differ
     comparison = _Comparison(plan, compared, tolerance, options["examples"], is_drawn=png is not None)
-    answer = _compared(comparison, result, png, context)
+    a = a._replace(buffers=list(map(context.worker.decoding, a.buffers)))
+    answer = _compared(comparison, result, png, a, context)
     if png is not None:
         check_unchanged([source for file in files for source in file.sources])
     return answer
 
 
-def _in_one_unit(a: RankFile, b: RankFile, tolerance: Tolerance) -> tuple[RankFile, RankFile]:
-    """Return two files with those times of B that are in another unit in that of A, as numbers that hold fractions."""
-    buffers = list(a.buffers), list(b.buffers)
+def _in_one_unit(a: RankFile, b: RankFile, tolerance: Tolerance) -> tuple[RankFile, RankFile, dict[int, str]]:
+    """Return two files with the times of B in the units of A, and why, by their places, where that cannot be done."""
+    units, why, buffers = [units_of(file) for file in (b, a)], dict[int, str](), (list(a.buffers), list(b.buffers))
     for at, pair in enumerate(zip(a.buffers, b.buffers, strict=False)):
-        (one, other), change = (each.datatype for each in pair), _change(a, b, at)
-        floats = [each.form for each in (one, other) if each.form.kind == "f"]
-        is_number = all(each.form.kind in "iuf" and each.group not in TIMES for each in (one, other))
-        if change in {None, TimeChange()} or not is_number or common_type(one, other, tolerance) is None:
+        own = [each.get(array.name, {}) for each, array in zip(units, pair[::-1], strict=True)]
+        texts, (one, other) = [each.get("units", "") for each in own], (each.datatype for each in pair)
+        are_times = own[0] != own[1] and all(texts) and any(" since " in text for text in texts)
+        forms = [each.form for each in (one, other) if each.group not in TIMES and each.form.kind in "iuf"]
+        if not are_times or len(forms) < len(pair) or common_type(one, other, tolerance) is None:
             continue
-        datatype = from_dtype(np.result_type(*floats or [np.dtype(np.longdouble)]))
-        for array, reader, made in zip(pair, (TimeChange(), change), buffers, strict=True):
-            if reader != TimeChange() or array.datatype != datatype:
-                made[at] = array._replace(datatype=datatype, stored=datatype.form, reader=reader, values=array)
-    return a._replace(buffers=buffers[0]), b._replace(buffers=buffers[1])
+        if (change := TimeChange.between(*own)) is None:
+            texts = [" of calendar ".join(filter(None, map(each.get, ("units", "calendar")))) for each in own]
+            why[at] = f"B has times in {texts[0]!r}, but A in {texts[1]!r}"
+        elif change != TimeChange():
+            floats = [form for form in forms if form.kind == "f"]  # a datatype that holds fractions
+            datatype = from_dtype(np.result_type(*floats or [np.dtype(np.longdouble)]))
+            for array, reader, made in zip(pair, (TimeChange(), change), buffers, strict=True):
+                if reader is change or array.datatype != datatype:
+                    made[at] = array._replace(datatype=datatype, stored=datatype.form, reader=reader, values=array)
+    return a._replace(buffers=buffers[0]), b._replace(buffers=buffers[1]), why
 
 
-def _change(a: RankFile, b: RankFile, at: int) -> TimeChange | None:
-    """Return the change of the times of an array of B to the unit of A; None if there is none for their units."""
-    units = [_units(file, file.buffers[at]) for file in (b, a)]
-    if all(each.get("units") for each in units) and any(" since " in each["units"] for each in units):
-        return TimeChange.between(*units)
-    return TimeChange()
-
-
-def _units(file: RankFile, array: Array) -> dict[str, str]:
-    """Return the unit and the calendar of an array; bounds have those of their coordinate, unless they name some."""
-    parts, name = file.headers, array.name.rpartition("/")[2]
-    own = [each.attributes for each in parts if each.name == array.name]
-    own += [each.attributes for each in parts if name and each.attributes.get("bounds") == name]
-    return {key: next((each[key] for each in own if key in each), "") for key in ("units", "calendar")}
-
-
-def _not_compared(a: RankFile, b: RankFile, tolerance: Tolerance) -> dict[int, Compared]:
+def _not_compared(a: RankFile, b: RankFile, why: Mapping[int, str], tolerance: Tolerance) -> dict[int, Compared]:
     """Return the arrays of the same name, by their places, whose elements have no datatype or unit in common."""
     apart = {}
     for at, (one, other) in enumerate(zip(a.buffers, b.buffers, strict=False)):
-        if not one.count or (one.name != other.name and one.name and other.name):
-            continue
-        reason = ""
+        reason, are_named_alike = why.get(at, ""), one.name == other.name or not (one.name and other.name)
         if common_type(one.datatype, other.datatype, tolerance) is None:
             reason = f"B has datatype {other.datatype.label}, but A has {one.datatype.label}"
             if common_type(one.datatype, other.datatype, Tolerance(rtol=0.0)):
                 reason += "; compare them by value with `rtol`"
-        elif _change(a, b, at) is None:
-            texts = [" of calendar ".join(filter(None, _units(file, file.buffers[at]).values())) for file in (b, a)]
-            reason = f"B has times in {texts[0]!r}, but A in {texts[1]!r}"
-        if reason:
+        if reason and one.count and are_named_alike:
             found = _Found(differing=one.count, unread=reason)
             apart[at] = _ArrayPair((one, other), one.datatype).described(found)
     return apart
@@ -485,7 +469,7 @@ def diff(a: _Word | Sequence[_Word], b: _Word | Sequence[_Word], options: Option
     if options["png"] is not None:
         raise UsageError("`png`", "is of two files, and these are several; draw one after another")
     left, right = (
-        _Files(_within(each, str(other), context) if isinstance(each, str) else enumerate(each))  # type: ignore[arg-type]
+        _Files(files_within(each, str(other), context) if isinstance(each, str) else enumerate(each))  # type: ignore[arg-type]
         for each, other in ((a, b), (b, a))
     )
     pairs = {key: (word, right[key]) for key, word in left.items() if key in right}
@@ -506,34 +490,6 @@ def _name(word: _Word) -> str:
 def _title(key: str | int, *words: _Word) -> str:
     """Return the name of a file in its directory, or of one or two in lists."""
     return key if isinstance(key, str) else " and ".join(dict.fromkeys(map(_name, words)))
-
-
-def _within(folder: str, other: str, context: Context) -> Iterator[tuple[str, str]]:
-    """Yield the files within a directory by their names there, in order, and an empty one that another lacks.
-
-    A link to a directory is not followed, and is one of the files.
-    """
-    entries = sorted(os.scandir(folder), key=lambda each: each.name)
-    if not entries and not os.path.isdir(other):
-        yield "", folder
-    for entry in entries:
-        is_rank, within = entry.is_dir() and is_one_rank(entry.path), list[tuple[str, str]]()
-        if is_rank or not entry.is_dir(follow_symlinks=False):
-            yield entry.name, entry.path
-        if is_rank and is_store(entry.path):
-            within = [(name, os.path.join(entry.path, name)) for name in strange_files(entry.path)]
-        elif entry.is_dir(follow_symlinks=is_rank):
-            own: set[str] = set()  # the files of a checkpoint; of a damaged one each is compared
-            with suppress(MpiredError, OSError):
-                own = (
-                    {each.name for each in open_rank(entry.path, InputOptions(context=context)).sources}
-                    if is_rank
-                    else own
-                )
-            within = [
-                each for each in _within(entry.path, os.path.join(other, entry.name), context) if each[1] not in own
-            ]
-        yield from ((os.path.join(entry.name, name), path) for name, path in within)
 
 
 def _kind(path: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls
@@ -31,14 +33,22 @@ def strange_files(path: str) -> Iterator[str]:
     names = sorted(
         os.path.relpath(os.path.join(folder, name), path) for folder, _, files in os.walk(path) for name in files
     )
-    nodes = {os.path.dirname(name) for name in names if os.path.basename(name) in STORE_MARKS}
+    arrays = {os.path.dirname(name) for name in names if _is_of_array(os.path.join(path, name))}
     for name in names:
         node = os.path.dirname(name)
-        while node and node not in nodes:
+        while node and node not in arrays:
             node = os.path.dirname(node)
-        is_chunk = node in nodes and _CHUNK.fullmatch(os.path.relpath(name, node or "."))
+        is_chunk = node in arrays and _CHUNK.fullmatch(os.path.relpath(name, node or "."))
         if not is_chunk and os.path.basename(name) not in STORE_DOCUMENTS:
             yield name
+
+
+def _is_of_array(path: str) -> bool:
+    """Return whether a file of a store describes an array, not a group."""
+    if os.path.basename(path) == "zarr.json":
+        with suppress(OSError, ValueError), open(path, "rb") as file:
+            return "shape" in json.load(file)
+    return os.path.basename(path) == ".zarray"
 
 
 def is_one_rank(path: str) -> bool:
