@@ -430,8 +430,8 @@ def _in_one_unit(a: RankFile, b: RankFile, tolerance: Tolerance) -> tuple[RankFi
         if not are_times or len(forms) < len(pair) or common_type(one, other, tolerance) is None:
             continue
         if (change := TimeChange.between(*own)) is None:
-            texts = [" of calendar ".join(filter(None, map(each.get, ("units", "calendar")))) for each in own]
-            why[at] = f"B has times in {texts[0]!r}, but A in {texts[1]!r}"
+            texts = [" of calendar ".join(map(repr, each.values())) for each in own]
+            why[at] = f"B has times in {texts[0]}, but A in {texts[1]}"
         elif change != TimeChange():
             floats = [form for form in forms if form.kind == "f"]  # a datatype that holds fractions
             datatype = from_dtype(np.result_type(*floats or [np.dtype(np.longdouble)]))

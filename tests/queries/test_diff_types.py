@@ -192,7 +192,7 @@ def test_times_in_two_units(one, other, tmp_path):
 
 @each("one, other, calendar, expected", [
     ("K", "degC", "standard", "in 'K' beside 'degC'"),
-    ("days since 2000-01-01", "days since 2001-01-01", "noleap", "of calendar noleap', but A in 'days since"),
+    ("days since 2000-01-01", "days since 2001-01-01", "noleap", "of calendar 'noleap', but A in 'days since"),
     ("days since 2000-01-01", "days", "standard", "not compared, B has times in"),
     ("days since 1-1-1", "hours since 1-1-1", "360_day", "in 'days since 1-1-1' beside 'hours since 1-1-1'"),
 ])  # fmt: skip
