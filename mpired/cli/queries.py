@@ -191,6 +191,8 @@ def _difference(found: dict[str, Any]) -> dict[str, Any]:
     found |= {"reason": found["reason"] or None, "files": list(map(_difference, found["files"]))}
     for each in found["buffers"]:
         each["reason"] = each["reason"] or None
+        if not each["units"]:
+            del each["units"]
     return {key: value for key, value in found.items() if key in _ALWAYS or (value and key != "noun")}
 
 

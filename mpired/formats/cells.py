@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -14,10 +15,15 @@ from mpired.errors import InputWarning
 from mpired.formats import conventions
 from mpired.formats.array import Array, stored_array
 from mpired.formats.arrays import ArrayHeader, KeptArrays
+from mpired.formats.derived import DerivedReader
 from mpired.formats.rank import Cells, RankFile
 from mpired.ops import Op
 
-_SECONDS = {"day": 86400, "d": 86400, "hour": 3600, "h": 3600, "minute": 60, "min": 60, "second": 1, "": 1}
+_SECONDS = {
+    "day": 86400, "d": 86400, "hour": 3600, "hr": 3600, "h": 3600, "minute": 60, "min": 60, "second": 1, "sec": 1,
+    "": 1,
+}  # fmt: skip
+_SAME_CALENDARS = {"": "standard", "gregorian": "standard", "365_day": "noleap", "366_day": "all_leap"}
 _CALENDARS = ("standard", "gregorian", "proleptic_gregorian")  # one since the day when the second began
 _BEGIN = np.datetime64("1582-10-15")
 
@@ -171,20 +177,62 @@ def _of_names(
 
 def _moved(rank: RankTime, wanted: Mapping[str, str]) -> tuple[np.ndarray, ...]:
     """Return times, and their bounds, in the units that attributes name; () if they have none there."""
-    own, wide = rank[0].attributes, tuple(each.astype(np.longdouble) for each in rank[1])
-    if all(own.get(name) == wanted.get(name) for name in ("units", "calendar")):
-        return wide
-    scales = []  # the seconds of a unit, and where it begins
-    for attributes in (own, wanted):
-        unit, _, begin = attributes.get("units", "").partition(" since ")
-        seconds = _SECONDS.get(unit.removesuffix("s"))
+    change = TimeChange.between(rank[0].attributes, wanted)
+    return () if change is None else tuple(map(change.moved, rank[1]))
+
+
+class TimeChange(NamedTuple):
+    """The change of times from one unit to another; the reader of times in the other unit."""
+
+    seconds: int = 1  # of the unit
+    begin: int = 0  # the seconds from the time when the other unit begins
+    other: int = 1  # the seconds of the other unit
+
+    @classmethod
+    def between(cls, own: Mapping[str, str], wanted: Mapping[str, str]) -> TimeChange | None:
+        """Return the change from the `units` and `calendar` of attributes to those of others; None if there is none."""
+        names = [each.get("calendar", "").lower() for each in (own, wanted)]
+        calendars = {_SAME_CALENDARS.get(name, name) for name in names}
+        if len(calendars) == 1 and own.get("units") == wanted.get("units"):
+            return cls()
+        parts = [each.get("units", "").partition(" since ") for each in (own, wanted)]
+        seconds = [_SECONDS.get(unit.strip().lower().removesuffix("s")) for unit, _, _ in parts]
         try:
-            when = np.datetime64(begin.removesuffix(" UTC"), "s")
+            one, other = (_date(begin) for _, _, begin in parts)
         except ValueError:
-            return ()
-        # A calendar that NumPy has; no date is not later than any.
-        if seconds is None or attributes.get("calendar", _CALENDARS[0]) not in _CALENDARS or not when >= _BEGIN:
-            return ()
-        scales.append((seconds, int(when.astype(np.int64))))
-    (unit_nseconds, zero), (other, since) = scales
-    return tuple((each * unit_nseconds + (zero - since)) / other for each in wide)
+            return None
+        # A calendar that NumPy has; no date is not later than any. From one date to the same one any calendar leads.
+        is_known = calendars <= {*_CALENDARS} and one >= _BEGIN and other >= _BEGIN
+        if None in seconds or not (is_known or (len(calendars) == 1 and one == other)):
+            return None
+        return cls(seconds[0] or 1, int((one - other).astype(np.int64)), seconds[1] or 1)
+
+    def moved(self, times: np.ndarray) -> np.ndarray:
+        """Return times in the other unit."""
+        wide = times.astype(np.longdouble)
+        return wide if self == TimeChange() else (wide * self.seconds + self.begin) / self.other
+
+    def __call__(self, array: Array) -> DerivedReader:
+        """Open an array of times in the other unit."""
+        return DerivedReader(array, self._fill)
+
+    def _fill(self, block: np.ndarray, values: np.ndarray, _: int) -> None:
+        with np.errstate(all="ignore"):  # missing ones may be anything
+            block[...] = self.moved(values)
+
+
+def units_of(file: RankFile) -> dict[str, dict[str, str]]:
+    """Return the `units` and `calendar` of each array of a file, by its name; bounds have those of their coordinate."""
+    keys = ("units", "calendar")
+    found = {each.name: {key: each.attributes[key] for key in keys if key in each.attributes} for each in file.headers}
+    for each in file.headers:
+        bounds = each.attributes.get("bounds") or each.attributes.get("climatology") or "/"
+        if (name := "".join(each.name.rpartition("/")[:2]) + bounds) in found:
+            found[name] = found[each.name] | found[name]
+    return found
+
+
+def _date(text: str) -> np.datetime64:
+    """Return the date with which a unit begins, which CF writes with or without zeros, such as 2000-1-1."""
+    plain = re.sub(r"\s*(UTC|Z|[+-]0?0:?00)$", "", text.strip())
+    return np.datetime64(re.sub(r"(?<!\d)(\d)(?!\d)", r"0\1", plain), "s")

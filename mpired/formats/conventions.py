@@ -179,7 +179,11 @@ def header(
     if dtype is None:
         return found
     packed, default = packing(attributes, dtype), default_fill(dtype)
-    found = found._replace(missing=missing(attributes, dtype), packing=packed)
+    rule = missing(attributes, dtype)
+    if inputs.any_type and any(each != each for each in marks(attributes)):  # noqa: PLR0124 - a NaN
+        rule = (rule or Missing())._replace(nan=True)  # elements are only compared, so `nan` decides nothing
+        packed = packed and packed._replace(missing=rule)
+    found = found._replace(missing=rule, packing=packed)
     if not (default is None or dtype.itemsize == 1 or {FILL, MISSING} & attributes.keys() or found.missing):
         unset = default if packed is None else packed.unpacked(default, nullable=True)[0]
         found = found._replace(unset=unset.item())

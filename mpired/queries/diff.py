@@ -10,7 +10,7 @@ import itertools
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -21,7 +21,7 @@ from mpired.attempts import repeated
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import run_segments
 from mpired.context import Context
-from mpired.datatypes import TIMES, Datatype, Group, beside
+from mpired.datatypes import TIMES, Datatype, Group, beside, from_dtype
 from mpired.datatypes.times import dtype_name, in_unit
 from mpired.errors import (
     BufferFileError,
@@ -35,7 +35,8 @@ from mpired.errors import (
     number,
 )
 from mpired.formats import RAW, Array, AtHand, InputOptions, RankFile, open_rank
-from mpired.formats.array import REGISTERED, blocks
+from mpired.formats.array import REGISTERED, blocks, stored_array
+from mpired.formats.cells import TimeChange, units_of
 from mpired.formats.decoding import decode_worker
 from mpired.formats.rank import ELSEWHERE, lacking
 from mpired.formats.recognise import unpacked
@@ -58,8 +59,9 @@ from mpired.queries.elements import (
 )
 from mpired.queries.pictures import DifferenceMap, answered, check_replaces_none, drawing
 from mpired.ranks.opening import check_formats, compare, in_one_order, is_of_rank
+from mpired.ranks.order import files_within
 from mpired.sources.directory import is_one_rank
-from mpired.sources.open import check_unchanged
+from mpired.sources.open import check_unchanged, open_source
 
 _Word: TypeAlias = str | AtHand
 _Files: TypeAlias = dict[str | int, _Word]  # by their names in a directory, or their numbers in a list
@@ -105,6 +107,7 @@ class Compared:
     missing_in_a: int = 0  # how many elements are missing in A alone
     missing_in_b: int = 0
     reason: str = ""  # why its elements were not compared
+    units: str = ""  # those of A and B if they differ; times are compared in that of A, other numbers as they are
 
 
 @dataclass(frozen=True)
@@ -160,8 +163,8 @@ class Difference:
             yield from (f"  {escaped(each.name)}: {_figures(each)}" for each in self.buffers)
         for example in self.examples:
             place = escaped(place_text(example.column, example.index, example.field))
-            amounts = [(example.difference, "difference {!s}"), (example.ulp, "{} ulp")]
-            apart = "".join(f", {words.format(amount)}" for amount, words in amounts if amount is not None)
+            amounts = [(example.difference, "difference {}"), (example.ulp, "{} ulp")]
+            apart = "".join(f", {words.format(str(amount))}" for amount, words in amounts if amount is not None)
             yield f"  {place}: {value_text(example.a)} {value_text(example.b)}{apart}"
         shown = len({(each.column, each.index) for each in self.examples})
         more = sum(each.differing for each in self.buffers if not each.reason) - shown
@@ -177,6 +180,7 @@ def _figures(each: Compared) -> str:
     if each.reason:
         return f"not compared, {escaped(each.reason)}"
     counts = f"{f'{each.differing} of ' if each.differing else ''}{each.count} x {beside(each.datatype, each.dtype)}"
+    counts += f", in {escaped(each.units)}" if each.units else ""
     alone = [(each.missing_in_a, "A"), (each.missing_in_b, "B")]
     if any(count for count, _ in alone):
         counts += ", " + ", ".join(f"{count} missing in {name} alone" for count, name in alone if count)
@@ -222,13 +226,16 @@ class _ArrayPair(NamedTuple):
     def described(self, found: _Found) -> Compared:
         """Describe the comparison."""
         names: dict[tuple[str, str | None], None] = {}
-        for array in self.arrays:  # numbers that are combined as wider ones have the name that they have in the file
+        stored = [*map(stored_array, self.arrays)]
+        for array in stored:  # numbers that are combined as wider ones have the name that they have in the file
             is_own = array.stored.isbuiltin != REGISTERED
             names[(str(array.datatype), dtype_name(array.datatype)) if is_own else (array.stored.name, None)] = None
         label, dtypes = (" beside ".join(filter(None, each)) for each in zip(*names, strict=True))
         difference, ulp = (each and each[1] for each in found.largest)
         figures = self.arrays[0].count, found.differing, difference, ulp
-        return Compared(self.name, label, dtypes or None, *figures, *found.missing, found.unread)
+        units = list(dict.fromkeys(array.unit for array in stored if array.unit))
+        named = " beside ".join(map(repr, units)) if len(units) > 1 else ""
+        return Compared(self.name, label, dtypes or None, *figures, *found.missing, found.unread, named)
 
 
 @dataclass(frozen=True)
@@ -348,7 +355,7 @@ class _Comparison:
 
 
 def _compared(
-    comparison: _Comparison, result: Difference, png: str | None, context: Context
+    comparison: _Comparison, result: Difference, png: str | None, file: RankFile, context: Context
 ) -> tuple[Difference, bytes | None]:
     """Compare all elements of two files, and add them to the result of their headers."""
     pairs, picture = comparison.pairs, None
@@ -357,7 +364,7 @@ def _compared(
     for piece in run_segments(comparison.plan, comparison, context):
         for places in piece.places:
             if piece.buffer not in maps:
-                maps[piece.buffer] = DifferenceMap(pairs[piece.buffer].shaped)
+                maps[piece.buffer] = DifferenceMap(pairs[piece.buffer].shaped, file)
             maps[piece.buffer].add(places)
             if len(maps) > drawing().MOST_BUFFERS:
                 del maps[max(maps)]
@@ -368,7 +375,7 @@ def _compared(
     result = replace(result, equal=equal, buffers=buffers, examples=examples)
     if png is not None:
         wrong, module = sum(each.differing > 0 for each in buffers), drawing()
-        shown = maps or {at: DifferenceMap(pair.shaped) for at, pair in enumerate(pairs[: module.MOST_BUFFERS])}
+        shown = maps or {at: DifferenceMap(pair.shaped, file) for at, pair in enumerate(pairs[: module.MOST_BUFFERS])}
         drawn = [shown[at].drawn(pairs[at].name or "elements") for at in sorted(shown)]
         more = f", {len(drawn)} of {wrong} {result.noun}s that differ" if wrong > len(drawn) else ""
         picture = module.png([f"{result.a} and {result.b}{more}"], drawn)
@@ -415,12 +422,13 @@ def _diff(
         return Difference(equal=False, a=a.source.name, b=b.source.name, reason=reason, noun=a.noun), None
     a, b = (file._replace(buffers=[each for each in file.buffers if each.name not in unread]) for file in (a, b))
     listed = [Compared(name, "", None, 0, 0, None, None, reason=why) for name, why in unread.items()]
-    apart = _of_two_datatypes(a, b := b.ordered_as(a), tolerance)
+    a, b, why = _in_one_unit(a, b.ordered_as(a), tolerance)
+    apart = _not_compared(a, b, why, tolerance)
     if len(apart) < len(a.buffers) == len(b.buffers):  # else no other array is left, or the headers differ
         a, b = (
             file._replace(buffers=[each for at, each in enumerate(file.buffers) if at not in apart]) for file in (a, b)
         )
-        listed += apart.values()
+        listed, apart = [*listed, *apart.values()], {}
     result = Difference(not listed, a.source.name, b.source.name, buffers=tuple(listed), noun=a.noun)
     pairs = list(zip(a.buffers, b.buffers, strict=False))
     common = [common_type(one.datatype, other.datatype, tolerance) for one, other in pairs]
@@ -431,32 +439,56 @@ def _diff(
         compare("B", b._replace(buffers=alike), ("A", a))
     except (CountError, DatatypeError) as error:
         reason = str(error).partition("; ")[0]  # the ways out are those of a reduction
-        if len(apart) == len(pairs) and isinstance(error, DatatypeError):
+        if apart and len(apart) == len(pairs) and isinstance(error, DatatypeError):
             reason += "".join(apart[0].reason.partition("; ")[1:])
         return replace(result, equal=False, reason=reason, buffers=()), None
-    if not a.buffers:
-        return result, None
+    if apart or not a.buffers:
+        return replace(result, equal=not (apart or listed), buffers=(*apart.values(), *listed)), None
     (files,) = in_one_order([(a, b)], 0)
     for buffer in files[0].buffers:
         _ = buffer.datatype.form
     plan = make_plan((NO_OP,), files, context)
     compared = tuple(map(_ArrayPair, plan.buffers, filter(None, common)))  # each has a datatype, else they differ
     comparison = _Comparison(plan, compared, tolerance, options["examples"], is_drawn=png is not None)
-    answer = _compared(comparison, result, png, context)
+    a = a._replace(buffers=list(map(context.worker.decoding, a.buffers)))
+    answer = _compared(comparison, result, png, a, context)
     if png is not None:
         check_unchanged([source for file in files for source in file.sources])
     return answer
 
 
-def _of_two_datatypes(a: RankFile, b: RankFile, tolerance: Tolerance) -> dict[int, Compared]:
-    """Return the arrays of the same name, by their places, whose elements have no datatype to be compared in."""
+def _in_one_unit(a: RankFile, b: RankFile, tolerance: Tolerance) -> tuple[RankFile, RankFile, dict[int, str]]:
+    """Return two files with the times of B in the units of A, and why, by their places, where that cannot be done."""
+    units, why, buffers = [units_of(file) for file in (b, a)], dict[int, str](), (list(a.buffers), list(b.buffers))
+    for at, pair in enumerate(zip(a.buffers, b.buffers, strict=False)):
+        own = [each.get(array.name, {}) for each, array in zip(units, pair[::-1], strict=True)]
+        texts, (one, other) = [each.get("units", "") for each in own], (each.datatype for each in pair)
+        are_times = own[0] != own[1] and all(texts) and any(" since " in text for text in texts)
+        forms = [each.form for each in (one, other) if each.group not in TIMES and each.form.kind in "iuf"]
+        if not are_times or len(forms) < len(pair) or common_type(one, other, tolerance) is None:
+            continue
+        if (change := TimeChange.between(*own)) is None:
+            texts = [" of calendar ".join(map(repr, each.values())) for each in own]
+            why[at] = f"B has times in {texts[0]}, but A in {texts[1]}"
+        elif change != TimeChange():
+            floats = [form for form in forms if form.kind == "f"]  # a datatype that holds fractions
+            datatype = from_dtype(np.result_type(*floats or [np.dtype(np.longdouble)]))
+            for array, reader, made in zip(pair, (TimeChange(), change), buffers, strict=True):
+                if reader is change or array.datatype != datatype:
+                    made[at] = array._replace(datatype=datatype, stored=datatype.form, reader=reader, values=array)
+    return a._replace(buffers=buffers[0]), b._replace(buffers=buffers[1]), why
+
+
+def _not_compared(a: RankFile, b: RankFile, why: Mapping[int, str], tolerance: Tolerance) -> dict[int, Compared]:
+    """Return the arrays of the same name, by their places, whose elements have no datatype or unit in common."""
     apart = {}
     for at, (one, other) in enumerate(zip(a.buffers, b.buffers, strict=False)):
-        are_named_alike = one.name == other.name or not (one.name and other.name)
-        if one.count and are_named_alike and common_type(one.datatype, other.datatype, tolerance) is None:
+        reason, are_named_alike = why.get(at, ""), one.name == other.name or not (one.name and other.name)
+        if common_type(one.datatype, other.datatype, tolerance) is None:
             reason = f"B has datatype {other.datatype.label}, but A has {one.datatype.label}"
             if common_type(one.datatype, other.datatype, Tolerance(rtol=0.0)):
                 reason += "; compare them by value with `rtol`"
+        if reason and one.count and are_named_alike:
             found = _Found(differing=one.count, unread=reason)
             apart[at] = _ArrayPair((one, other), one.datatype).described(found)
     return apart
@@ -465,15 +497,18 @@ def _of_two_datatypes(a: RankFile, b: RankFile, tolerance: Tolerance) -> dict[in
 def diff(a: _Word | Sequence[_Word], b: _Word | Sequence[_Word], options: Options, context: Context) -> Difference:
     """Compare two files, or all files of two directories or lists."""
     if isinstance(a, str | AtHand) and isinstance(b, str | AtHand):
-        if not all(isinstance(word, str) and os.path.isdir(word) and not is_one_rank(word) for word in (a, b)):
+        are_folders = [isinstance(word, str) and os.path.isdir(word) and not is_one_rank(word) for word in (a, b)]
+        if not all(are_folders):
+            if any(are_folders) and isinstance(other := b if are_folders[0] else a, str):
+                open_source(other, context)  # raises an error if it is missing
             return _of_two((a, b), options, context, typed=part(INPUTS, options) != part(INPUTS, checked(DIFF, {})))
     elif isinstance(alone := a, str | AtHand) or isinstance(alone := b, str | AtHand):
         raise UsageError(_name(alone), "is a file, and the other is a list; give two lists or files")
     if options["png"] is not None:
         raise UsageError("`png`", "is of two files, and these are several; draw one after another")
     left, right = (
-        _Files(_within(each) if isinstance(each, str) else enumerate(each))  # type: ignore[arg-type]
-        for each in (a, b)
+        _Files(files_within(each, str(other), context) if isinstance(each, str) else enumerate(each))  # type: ignore[arg-type]
+        for each, other in ((a, b), (b, a))
     )
     pairs = {key: (word, right[key]) for key, word in left.items() if key in right}
     with decode_worker(context) as served:
@@ -495,18 +530,22 @@ def _title(key: str | int, *words: _Word) -> str:
     return key if isinstance(key, str) else " and ".join(dict.fromkeys(map(_name, words)))
 
 
-def _within(folder: str) -> Iterator[tuple[str, str]]:
-    """Yield the files within a directory by their names there, in order; a link to a directory is not followed."""
-    for entry in sorted(os.scandir(folder), key=lambda each: each.name):
-        if entry.is_file() or (entry.is_dir() and is_one_rank(entry.path)):
-            yield entry.name, entry.path
-        elif entry.is_dir(follow_symlinks=False):
-            yield from ((os.path.join(entry.name, name), path) for name, path in _within(entry.path))
+def _kind(path: str) -> str:
+    """Return what a file of a directory is, in words."""
+    if os.path.isfile(path) or (os.path.isdir(path) and is_one_rank(path)):
+        return "a file"
+    return f"a link to {os.readlink(path)!r}" if os.path.islink(path) else "a pipe, socket or device"
 
 
 def _one(key: str | int, words: Sequence[_Word], options: Options, context: Context) -> Difference:
     """Compare two files of several, of which one that cannot be read does not keep the others from it."""
     a, b = map(_name, words)
+    kinds = [_kind(name) if isinstance(key, str) else "a file" for name in (a, b)]
+    if kinds != ["a file", "a file"]:
+        is_same, is_link = kinds[0] == kinds[1], os.path.islink(a)
+        reason = "" if is_same else f"B is {kinds[1]}, but A is {kinds[0]}"
+        obstacle = f"{a}: is {kinds[0]}, which is not read" if is_same and not is_link else ""
+        return Difference(is_same and is_link, a, b, reason, name=_title(key, *words), obstacle=obstacle)
     try:
         found = _of_two(words, options, context, typed=options["type"] is not None)
     except (MpiredError, OSError) as error:

@@ -161,9 +161,7 @@ def value_text(value: Any) -> str:
     """Return a value in words; None is one that is missing."""
     if value is None:
         return "missing"
-    if isinstance(value, np.longdouble | np.clongdouble):  # which a format makes doubles of
-        return str(value)
-    return shortened(escaped(repr(value) if isinstance(value, str) else f"{value}"), _LONGEST)
+    return shortened(escaped(repr(value) if isinstance(value, str) else str(value)), _LONGEST)
 
 
 def common_type(a: Datatype, b: Datatype, tolerance: Tolerance) -> Datatype | None:
@@ -176,10 +174,11 @@ def common_type(a: Datatype, b: Datatype, tolerance: Tolerance) -> Datatype | No
         return next((each for each in (a, b) if numpy_form(each) == finer), None)
     if tolerance.is_bitwise or not all(each.group in _NUMBERS for each in (a, b)) or any(each.names for each in forms):
         return None
-    wide = np.result_type(*forms)
-    if wide.kind in "fc" and any(each.kind in "iu" and each.itemsize == 8 for each in forms):  # noqa: PLR2004 - bytes
-        return None  # that holds all of their values
-    return from_dtype(wide)
+    for wide in (np.result_type(*forms), np.result_type(np.longdouble, *forms)):
+        has_bits = 64 if wide.kind in "iu" else np.finfo(wide).nmant + 1
+        if all(each.kind not in "iu" or np.iinfo(each).bits <= has_bits for each in forms):
+            return from_dtype(wide)  # that holds all of their values
+    return None
 
 
 def bits(numbers: np.ndarray) -> np.ndarray:

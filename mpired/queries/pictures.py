@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from mpired.files import calls
 from mpired.files.places import check_are_data
 from mpired.files.transaction import open_output
 from mpired.formats import Array, RankFile
+from mpired.formats.array import blocks
+from mpired.formats.arrays import KeptArrays
 from mpired.options import Options
 from mpired.queries.figures import Bins, Figures, Part, Plane
 from mpired.ranks.order import RankWord
@@ -74,11 +76,24 @@ def drawing() -> ModuleType:
     return module
 
 
+def axis_label(file: RankFile, array: Array, axis: int) -> tuple[str, np.ndarray | None]:
+    """Return the label of an axis of an array of a file, and its latitudes or longitudes; None without these."""
+    name = next(iter(array.dims[axis : axis + 1]), "") or f"axis {axis}"
+    place, kept = (name, array.dimensions[axis : axis + 1]), file.kept
+    for header in kept.carried if isinstance(kept, KeptArrays) else ():
+        if (header.name.rpartition("/")[2], header.shape) == place and header.unit.startswith("degree"):
+            return f"{name} [{header.unit}]", cast("KeptArrays", kept).values(header)[0]
+    for each in file.buffers:  # where all arrays are compared
+        if (each.name.rpartition("/")[2], each.shape) == place and each.unit.startswith("degree"):
+            return f"{name} [{each.unit}]", next(blocks(each, each.count))[0]
+    return name, None
+
+
 class DifferenceMap:
     """The number of elements that differ at each place: a cell of a plane, or else a bin."""
 
-    def __init__(self, array: Array) -> None:
-        self._array = array
+    def __init__(self, array: Array, file: RankFile) -> None:
+        self._array, self._file = array, file
         axes = [axis for axis, length in enumerate(array.dimensions) if length > 1]
         self._axes = axes if len(axes) == 2 else []  # noqa: PLR2004 - rows and columns
         lengths = [array.dimensions[axis] for axis in self._axes]
@@ -99,7 +114,8 @@ class DifferenceMap:
         """Return what a picture has of an array of that name: a histogram, or a map if the elements are on a plane."""
         part = Part("", None, None, None, None, None, 0, 0, 0, self._bins.histogram())
         figures = Figures(name, "", None, self._array.count, self._array.shape, "", 0, (part,), None)
-        names, plane = tuple(f"axis {axis}" for axis in self._axes), None
+        plane = None
         if self._axes:
-            plane = Plane((self._cells,), tuple(self._steps), names, (None, None), is_difference=False)
+            names, degrees = zip(*(axis_label(self._file, self._array, axis) for axis in self._axes), strict=True)
+            plane = Plane((self._cells,), tuple(self._steps), names, degrees, is_difference=False)
         return figures, value_type("elements that differ"), plane

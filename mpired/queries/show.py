@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, NamedTuple, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -17,13 +17,12 @@ from mpired.datatypes.times import as_times
 from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped
 from mpired.formats import Array, InputOptions, RankFile, open_rank
 from mpired.formats.array import Reader
-from mpired.formats.arrays import KeptArrays
 from mpired.formats.textual import column_names
 from mpired.ops.state import Elements
 from mpired.options import Options
 from mpired.queries.elements import numbers
 from mpired.queries.figures import Figures, Plane, Shown, measure
-from mpired.queries.pictures import MOST_CELLS, answered, check_replaces_none, drawing
+from mpired.queries.pictures import MOST_CELLS, answered, axis_label, check_replaces_none, drawing
 from mpired.ranks.opening import check_formats, compare
 from mpired.sources.open import check_unchanged
 from mpired.values import parsed_index
@@ -156,12 +155,9 @@ def _numbers(datatype: Datatype, first: Elements, other: Elements | None = None)
 
 def _axis(file: RankFile, buffer: Array, axis: int, chosen: Selection) -> tuple[str, np.ndarray | None]:
     """Return the label of an axis, and its latitudes or longitudes; without these the slice if it is not all of it."""
-    name = next(iter(buffer.dims[axis : axis + 1]), "") or f"axis {axis}"
-    indices, dim, kept = chosen.axes[axis], chosen.shape[axis], file.kept
-    for each in kept.carried if isinstance(kept, KeptArrays) else ():
-        unit = each.attributes.get("units", "")
-        if (each.name.rpartition("/")[2], each.shape) == (name, (dim,)) and unit.startswith("degree"):
-            return f"{name} [{unit}]", cast("KeptArrays", kept).values(each)[0][list(indices)]
+    (name, degrees), indices, dim = axis_label(file, buffer, axis), chosen.axes[axis], chosen.shape[axis]
+    if degrees is not None:
+        return name, degrees[list(indices)]
     if indices == range(dim):
         return name, None
     first, second = indices[:2]

@@ -1,4 +1,4 @@
-"""The ranks of a call: lists, quoted globs and ranges of files, their order, and the numbers in their names."""
+"""The ranks of a call: lists, globs, ranges and directories of files, their order, and the numbers in their names."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
-from mpired.context import NO_LIMITS
+from mpired.context import NO_LIMITS, Context
 from mpired.errors import MpiredError, RankNumberError, UsageError, escaped, raise_all
 from mpired.files import calls
 from mpired.files.urls import is_url, signed, with_query_of
-from mpired.formats import AtHand
+from mpired.formats import AtHand, InputOptions, open_rank
 from mpired.formats.memory import RankInFile
+from mpired.sources.directory import is_one_rank, is_store, strange_files
 from mpired.sources.open import open_source
 from mpired.sources.source import Source
 
@@ -264,3 +265,28 @@ def unnatural(words: Sequence[str]) -> tuple[str, str] | None:
 def _natural(word: str) -> list[tuple[int, str]]:
     """Return a key that sorts the numbers in a name by value."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", word)]
+
+
+def files_within(folder: str, other: str, context: Context, *, linked: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the files within a directory by their names there, in order, and an empty one that another lacks.
+
+    Stores and checkpoints are one file, and others in them are files, too. So are links that lead to no file.
+    """
+    entries = sorted(os.scandir(folder), key=lambda each: each.name)
+    if not entries and not os.path.isdir(other):
+        yield "", folder
+    for entry in entries:
+        is_rank, is_link, own = entry.is_dir() and is_one_rank(entry.path), entry.is_symlink(), set[str]()
+        if is_rank or is_link or not entry.is_dir():
+            yield entry.name, entry.path
+        if is_link and (linked or not is_rank):  # links within a linked one may lead back to it
+            continue
+        within: Iterable[tuple[str, str]] = ()
+        if is_rank and is_store(entry.path):
+            within = ((name, os.path.join(entry.path, name)) for name in strange_files(entry.path))
+        elif entry.is_dir():
+            within = files_within(entry.path, os.path.join(other, entry.name), context, linked=linked or is_link)
+            with suppress(MpiredError, OSError):  # of a damaged checkpoint each file is compared
+                file = open_rank(entry.path, InputOptions(context=context)) if is_rank else None
+                own = {each.name for each in file.sources} if file else own
+        yield from ((os.path.join(entry.name, name), path) for name, path in within if path not in own)

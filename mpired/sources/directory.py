@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls
@@ -19,12 +21,36 @@ INDEX_SUFFIX = ".safetensors.index.json"
 SHARDS_HEAD = b"\0shards of a checkpoint\n"
 """The first bytes of shards without an index, by which their format is recognised."""
 _INDICES = (INDEX_SUFFIX, ".bin.index.json")
+_CHUNK = re.compile(r"c|(c[/.])?\d+([/.]\d+)*")  # the path of a chunk within its array
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")  # the usual names
 
 
 def is_store(path: str) -> bool:
     """Return whether a directory is a store of arrays, by the documents that every store has."""
     return any(os.path.isfile(os.path.join(path, mark)) for mark in STORE_MARKS)
+
+
+def strange_files(path: str) -> Iterator[str]:
+    """Yield the paths within a store of the files that its arrays do not have, in order."""
+    names = sorted(
+        os.path.relpath(os.path.join(folder, name), path) for folder, _, files in os.walk(path) for name in files
+    )
+    arrays = {os.path.dirname(name) for name in names if _is_of_array(os.path.join(path, name))}
+    for name in names:
+        node = os.path.dirname(name)
+        while node and node not in arrays:
+            node = os.path.dirname(node)
+        is_chunk = node in arrays and _CHUNK.fullmatch(os.path.relpath(name, node or "."))
+        if not is_chunk and os.path.basename(name) not in STORE_DOCUMENTS:
+            yield name
+
+
+def _is_of_array(path: str) -> bool:
+    """Return whether a file of a store describes an array, not a group."""
+    if os.path.basename(path) == "zarr.json":
+        with suppress(OSError, ValueError), open(path, "rb") as file:
+            return "shape" in json.load(file)
+    return os.path.basename(path) == ".zarray"
 
 
 def is_one_rank(path: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import itertools
 import json
+import os
 import subprocess
 
 import numpy as np
@@ -17,6 +18,7 @@ from command import in_child, run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rows import check_refused, each
+from safetensors.numpy import save_file
 
 import mpired
 import mpired.queries.drawing
@@ -156,6 +158,8 @@ def test_places_in_a_large_block():
     ("a.npy a.npy --rtol nan", 2, ["--rtol", "give 0 or more"]),
     ("a.npy a.npy --atol -1", 2, ["--atol", "give 0 or more"]),
     ("a.npy a.npy --ulp -1", 2, ["--ulp", "-1"]),
+    (". none.npy", 4, ["none.npy", "No such file"]),
+    ("none.npy .", 4, ["none.npy", "No such file"]),
     ("- - --type byte", 2, ["standard input"]),
     ("a.npy a.npy --max-memory 1M", 2, ["--max-memory", "too little"]),
 ])  # fmt: skip
@@ -234,6 +238,40 @@ def test_directories(tmp_path):
     assert run("diff", "-q", "a", "a", cwd=tmp_path)[::2] == (3, "")  # for the damaged file
     (tmp_path / "a" / "bad.npy").unlink()
     assert run("diff", "a", "a", cwd=tmp_path)[:2] == (0, b"6 files: 6 the same\n")
+
+
+def test_nothing_in_directories_is_passed_over(tmp_path):
+    """Files beside shards and in stores, links and empty directories are compared, or only in one."""
+    for name in "ab":
+        model, store = tmp_path / name / "model", tmp_path / name / "store.zarr"
+        model.mkdir(parents=True)
+        shards = {f"model-0000{i}-of-00002.safetensors": {f"w{i}": np.arange(3.0)} for i in (1, 2)}
+        for shard, tensors in shards.items():
+            save_file(tensors, model / shard)
+        index = {"weight_map": {tensor: shard for shard, tensors in shards.items() for tensor in tensors}}
+        (model / "model.safetensors.index.json").write_text(json.dumps(index, indent=ord(name)))
+        (model / "config.json").write_text(f'"{name}"')
+        for version in (2, 3):
+            array = xr.Dataset({"t": (("x", "y"), np.ones((2, 3))), "s": 1.0})
+            array.to_zarr(store / str(version), zarr_format=version, consolidated=version == 2)
+        (store / "2/t/strange").write_text("x")
+        (tmp_path / name / "link").symlink_to(f"nowhere {name}")
+        (tmp_path / name / "same").symlink_to(".")
+        os.mkfifo(tmp_path / name / "pipe")
+    (tmp_path / "a/store.zarr/3/0").write_text("x")
+    (tmp_path / "a/model/stale.safetensors").write_text("x")
+    (tmp_path / "b/empty").mkdir()
+    outcome = run("diff", "a", "b", cwd=tmp_path)
+    assert (outcome.status, outcome.err) == (1, "")
+    assert outcome.out.decode().splitlines() == [
+        "link: different: B is a link to 'nowhere b', but A is a link to 'nowhere a'",
+        "model/config.json: different: 1 of 3 x MPI_BYTE (uint8), largest difference 1 at [1]",
+        "pipe: not known: a/pipe: is a pipe, socket or device, which is not read",
+        "model/stale.safetensors: only in a",
+        "store.zarr/3/0: only in a",
+        "empty/: only in b",
+        "11 files: 5 the same, 2 different, 3 in one alone, 1 not known",
+    ]
 
 
 def test_lists(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import filecmp
+import itertools
 import json
 import re
 import shutil
@@ -127,26 +128,40 @@ def test_values_are_compared_however_columns_are_encoded(tmp_path):
         assert mpired.diff(times, times.astype(f"M8[{unit}]")).buffers[0].differing == differing
 
 
-@each("write", ["netcdf", "hdf5", "zarr", "parquet"])
-def test_missing_elements(write, tmp_path):
-    """They equal each other, whatever stands for them, and no number; with and without a tolerance."""
+@each(
+    "write, fills",
+    [
+        (write, fills)
+        for write in ("netcdf", "classic", "packed", "hdf5", "zarr")
+        for fills in ((-1.0, 1e20), (np.nan, np.nan), (np.nan, -1.0))
+    ]
+    + [("parquet", (-1.0, 1e20))],
+)
+def test_missing_elements(write, fills, tmp_path):
+    """They equal each other, whatever stands for them, also NaN, and no number; with and without a tolerance."""
     draw = np.random.default_rng(3)
     values = draw.integers(0, 4, (2, 40)).astype("f8")
     masks = draw.random((2, 40)) < 0.3
     names = [str(tmp_path / f"{name}.{write}") for name in "ab"]
-    for name, numbers, mask, fill in zip(names, values, masks, (-1.0, 1e20), strict=True):
+    for name, numbers, mask, fill in zip(names, values, masks, fills, strict=True):
         whole = np.where(mask, fill, numbers)
         if write == "parquet":
             pq.write_table(pa.table({"t": pa.array(numbers, mask=mask)}), name)
         elif write == "hdf5":
             with h5py.File(name, "w") as file:
                 file["t"] = whole
-                file["t"].attrs["valid_range"] = [0.0, 10.0]
+                file["t"].attrs.update({"_FillValue": fill} if np.isnan(fill) else {"valid_range": [0.0, 10.0]})
         else:
             data = xr.Dataset({"t": ("x", whole, {"_FillValue": fill})})
-            data.to_zarr(name, consolidated=False) if write == "zarr" else data.to_netcdf(name, engine="netcdf4")
+            data.t.attrs |= {"scale_factor": 1.0, "add_offset": 0.5} if write == "packed" else {}
+            form = "NETCDF3_CLASSIC" if write == "classic" else "NETCDF4"
+            if write == "zarr":
+                data.to_zarr(name, mode="w", consolidated=False)
+            else:
+                data.to_netcdf(name, engine="netcdf4", format=form)
     for tolerance in (None, 1.0):
-        found = mpired.diff(*names, atol=tolerance, format=write, columns="t", examples=100)
+        form = "netcdf" if write in {"classic", "packed"} else write
+        found = mpired.diff(*names, atol=tolerance, format=form, columns="t", examples=100)
         near = np.abs(values[0] - values[1]) <= (tolerance or 0)
         expected = np.where(masks.any(0), masks[0] != masks[1], ~near)
         (t,) = found.buffers
@@ -176,13 +191,57 @@ def test_numbers_of_two_datatypes(one, other):
     assert found.buffers[0].dtype == f"{np.dtype(one).name} beside {np.dtype(other).name}"
 
 
-def test_no_datatype_holds_large_integers_and_fractions():
-    large = np.array([2**53 + 1], "i8")
-    for other in (np.array([2.0**53]), np.array([2**53 + 1], "u8")):
-        for tolerance in (None, 0.0):
-            reason = mpired.diff(large, other, rtol=tolerance).reason
-            assert "has datatype" in reason
-            assert "rtol" not in reason
+@each("other", [np.array([2.0**53, 3]), np.array([2**53, 3], "u8"), np.array([2**53, 3], "c16")])
+def test_large_integers_beside_other_numbers(other):
+    """A long double holds them."""
+    large = np.array([2**53 + 1, 3])
+    assert mpired.diff(large, other).reason.endswith("; compare them by value with `rtol`")
+    found = mpired.diff(large, other, rtol=0.0)
+    assert (found.buffers[0].differing, float(found.buffers[0].difference.amount)) == (1, 1.0)
+    assert "9007199254740993" in str(found)
+    assert mpired.diff(large, other, atol=1.0).equal
+
+
+TIMES = [("days since 2000-01-01", "standard", "f8"), ("hours since 2000-1-1 0:0:0", "gregorian", "f8"),
+         ("minutes since 1999-12-31", "standard", "f8"), ("days since 2001-01-01", "standard", "f8"),
+         ("days since 2000-01-01", "standard", "i8"), ("hours since 2000-01-02", "standard", "i8")]  # fmt: skip
+
+
+@each("one, other", list(itertools.product(TIMES, repeat=2)))
+def test_times_in_two_units(one, other, tmp_path):
+    """Instants are compared, as xarray has them, and those of bounds."""
+    names, instants = [str(tmp_path / name) for name in ("a.nc", "b.nc")], []
+    when = netCDF4.num2date(np.random.default_rng(3).integers(0, 99, 12), "hours since 2000-01-03")
+    for name, (units, calendar, form) in zip(names, (one, other), strict=True):
+        numbers = netCDF4.date2num(when, units, calendar).astype(form) + np.eye(12, dtype=form)[5] * (name == names[1])
+        own = {"units": units, "calendar": calendar, "bounds": "time_bnds"}
+        data = xr.Dataset({"time": ("n", numbers, own), "time_bnds": ("n", numbers)})
+        data.to_netcdf(name, engine="netcdf4", encoding={"time_bnds": {"_FillValue": None}})
+        instants.append(xr.decode_cf(data).time.values.astype("M8[m]"))
+    wrong = np.flatnonzero(instants[0] != instants[1]).tolist()
+    found = mpired.diff(*names, rtol=1e-12, examples=100)
+    assert [(each.column, *each.index) for each in found.examples] == [
+        (each, at) for each in ("time", "time_bnds") for at in wrong]  # fmt: skip
+    assert found.buffers[0].units == ("" if one[0] == other[0] else f"{one[0]!r} beside {other[0]!r}")
+    if one[2] == other[2] == "i8":
+        assert mpired.diff(*names).buffers[0].differing == len(wrong)
+
+
+@each("one, other, calendar, expected", [
+    ("K", "degC", "standard", "in 'K' beside 'degC'"),
+    ("days since 2000-01-01", "days since 2001-01-01", "noleap", "of calendar 'noleap', but A in 'days since"),
+    ("days since 2000-01-01", "days", "standard", "not compared, B has times in"),
+    ("days since 1-1-1", "hours since 1-1-1", "360_day", "in 'days since 1-1-1' beside 'hours since 1-1-1'"),
+])  # fmt: skip
+def test_units_that_differ_are_named(one, other, calendar, expected, tmp_path):
+    for name, units in (("a", one), ("b", other)):
+        numbers = np.arange(2.0) * (24 if "hours" in units else 1)
+        time = "x", numbers, {"units": units, "calendar": calendar}
+        xr.Dataset({"t": time, "u": ("x", [1.0, 2.0])}).to_netcdf(tmp_path / f"{name}.nc", engine="netcdf4")
+    outcome = run("diff", "a.nc", "b.nc", cwd=tmp_path)
+    assert outcome.status == ("B has times" in outcome.out.decode())
+    assert expected in outcome.out.decode()
+    assert run("diff", "--columns", "t", "a.nc", "b.nc", cwd=tmp_path).status == outcome.status
 
 
 def test_other_arrays_are_compared_beside_two_datatypes(tmp_path):

@@ -108,6 +108,20 @@ def test_the_map_of_a_plane(order, tmp_path, figures):
     assert mpired.diff(tmp_path / "a.npy", tmp_path / "a.npy", png=png, overwrite=True).equal
 
 
+@each("form", ["NETCDF4", "NETCDF3_CLASSIC"])
+def test_a_map_has_the_places_of_its_file(form, tmp_path, figures):
+    """It has latitudes and longitudes where a file is shown and where two are compared."""
+    for name in "ab":
+        encoding = {"lat": {"zlib": True}} if form == "NETCDF4" else {}
+        field().isel(time=0).to_netcdf(tmp_path / f"{name}.nc", "w", form, engine="netcdf4", encoding=encoding)
+    mpired.diff(tmp_path / "a.nc", tmp_path / "b.nc", png=tmp_path / f"{form}.png")
+    mpired.show(tmp_path / "a.nc", diff=tmp_path / "b.nc", png=tmp_path / f"shown {form}.png")
+    for axes in (figure.axes[0] for figure in figures[-2:]):
+        assert (axes.get_xlabel(), axes.get_ylabel()) == ("lon [degrees_east]", "lat [degrees_north]")
+        for axis, values in ((axes.yaxis, LAT), (axes.xaxis, LON)):
+            assert [axis.get_major_formatter()(i, None) for i in range(len(values))] == [f"{x:g}" for x in values]
+
+
 def test_the_first_arrays_that_differ(tmp_path, figures):
     for name, shift in (("a", 0), ("b", 1)):
         np.savez(tmp_path / f"{name}.npz", **{f"x{i:02}": np.full(5, shift if i > 2 else 0) for i in range(15)})
