@@ -136,11 +136,15 @@ def _doubts(time: str, result: ResultArray, *, is_changed: bool) -> list[str]:
     return [] if is_changed else [f"{what}; `cell_methods` do not say so, because CF has no method for {result.op}"]
 
 
+def gives_truths(op: Op) -> bool:
+    """Return whether results of truth values are truth values."""
+    return Group.LOGICAL in op.groups and not op.user
+
+
 def _of_units(array: ArrayHeader, result: ResultArray, nranks: int) -> dict[str, str]:
     """Return the attributes that a result has in the place of those of its model, because its units are others."""
     power, old = 0 if result.field == VALID else result.op.power, array.attributes
-    is_truth = Group.LOGICAL in result.op.groups and not result.op.user
-    is_same = power == 1 and (is_truth or old.get(conventions.DTYPE) != "bool")
+    is_same = power == 1 and (gives_truths(result.op) or old.get(conventions.DTYPE) != "bool")
     new = {} if is_same or conventions.DTYPE not in old else {conventions.DTYPE: ""}
     if power == 1 or result.field not in {"", VALID}:
         return new

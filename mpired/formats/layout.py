@@ -122,11 +122,12 @@ def carrying(layout: Any, carried: Sequence[Array], count: int, left_out: tuple[
 def reads_back(array: Array, marked: Missing | None) -> bool:
     """Return whether valid elements are apart from those that are `marked` as missing, and strings text without NUL."""
     form = array.datatype.form
-    if marked is None and not form.hasobject:
+    are_texts = form.hasobject and not form.metadata
+    if marked is None and not are_texts:
         return True
     with closing(Decoder()) as decoder:
         parts = blocks(decoder.decoding(array), max(1, _BLOCK_NBYTES // form.itemsize))
-        if form.hasobject:
+        if are_texts:
             return all(_is_text(value) for block, _ in parts for value in block)
         return marked is None or not any(marked.hidden(block, valid) for block, valid in parts)
 

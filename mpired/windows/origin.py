@@ -21,6 +21,7 @@ from mpired.formats.array import Reader, within_budget, within_memory
 from mpired.formats.convert import as_in
 from mpired.formats.derived import Widening, in_order, widened
 from mpired.formats.memory import ArrayRank
+from mpired.formats.missing import masked
 from mpired.formats.rank import lacking
 from mpired.ops.state import Elements
 from mpired.options import Options, PathLike
@@ -174,7 +175,7 @@ def whole(array: Array, context: Context) -> np.ndarray:
     elements = np.empty(array.count, array.datatype.form)
     with closing((context.worker.decoding(array) if array.isolated else array).open()) as reader:
         valid = reader.read(0, elements)
-    return elements if valid is None else np.ma.MaskedArray(elements, ~valid)
+    return elements if valid is None else masked(elements, ~valid)
 
 
 def open_origin(origin: OriginLike, inputs: InputOptions, options: Options, derived: Datatype | None) -> list[Origin]:
