@@ -15,9 +15,10 @@ from mpired.datatypes.pairs import FIELDS, field_type
 from mpired.datatypes.times import is_of_numpy
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
 from mpired.files import calls
+from mpired.files.scratch import Scratch
 from mpired.formats.array import Array
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import ArrayLayout, Encoder, FlatLayout, Layout, carrying, in_two, paired, reads_back
+from mpired.formats.layout import ArrayLayout, Encoder, FlatLayout, Layout, in_scratch, in_two, paired, reads_back
 from mpired.formats.memory import MemorySource
 from mpired.formats.missing import Missing
 from mpired.formats.rank import Cells, Kept, Model, RankFile
@@ -161,8 +162,18 @@ class Format(NamedTuple):
         if twice := next((name for each in model.buffers for name in each.columns if name in names), None):
             raise UsageError("`keep`", f"names {twice!r}, and results have another of that name; leave it out")
         others = () if self.is_text else (each.result._replace(nullable=each.nullable) for each in carried)
-        layout = self.prepare(model._replace(buffers=(*model.buffers, *others), kept=None))
-        return carrying(layout, carried, len(model.buffers), tuple(each for each in kept.chosen if each not in names))
+        layout: Any = self.prepare(model._replace(buffers=(*model.buffers, *others), kept=None))
+
+        def encode(results: Sequence[Array], fd: int) -> None:
+            with contextlib.ExitStack() as stack:
+                parts = [*results]
+                for each in carried:
+                    is_flat = each.datatype.form.hasobject or (each.reader is None and not each.isolated)
+                    parts.append(each if is_flat else in_scratch(each, stack.enter_context(Scratch())))
+                layout.encode(parts, fd)
+
+        left_out = tuple(each for each in kept.chosen if each not in names)
+        return Encoder(encode, layout.missing[: len(model.buffers)], left_out)
 
     def _held(self, array: Array, model: Model) -> Iterator[Array]:
         """Yield a kept array in the forms in which a result holds it."""

@@ -396,7 +396,7 @@ def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
 
 
 def _copied_form(dataset: h5py.Dataset) -> np.dtype | None:
-    """Return NumPy's form of elements that are no numbers, if it says all of them; else None."""
+    """Return NumPy's form of elements that are not numbers, if it says all of them; else None."""
     tid, dtype = dataset.id.get_type(), _dtype(dataset.id)
     if dtype.subdtype or (dtype.hasobject and not isinstance(tid, h5t.TypeVlenID)):
         return None
