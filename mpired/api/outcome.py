@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from mpired.datatypes import TIMES, Datatype
 from mpired.datatypes.times import as_times
 from mpired.formats import Array, Model
 from mpired.formats.convert import in_form, same_layout
+from mpired.formats.missing import masked
 
 Arrays: TypeAlias = np.ndarray | dict[str, np.ndarray]
 """A result: an array, or a dict of them by column name where a rank has several buffers."""
@@ -39,10 +40,10 @@ def shaped(
     block = np.empty(result.count, result.datatype.form)
     with closing(result.open()) as reader:
         there = reader.read(0, block)
-    block = as_numpy(block, result.datatype, form)
-    if there is not None:
-        block = np.ma.MaskedArray(block, mask=~there)
-    return block.reshape(result.count if shape is None else shape, order="F" if fortran_order else "C")
+    order: Any = "F" if fortran_order else "C"
+    shape = (result.count,) if shape is None else shape
+    block = as_numpy(block, result.datatype, form).reshape(shape, order=order)
+    return block if there is None else masked(block, ~there.reshape(shape, order=order))
 
 
 def as_numpy(block: np.ndarray, datatype: Datatype, form: np.dtype | None) -> np.ndarray:

@@ -17,6 +17,7 @@ from mpired.errors import MpiredError, UsageError
 from mpired.files.recovery import Recovered, recover_files
 from mpired.formats import AtHand
 from mpired.formats.memory import masks_of
+from mpired.formats.missing import masked
 from mpired.log import notice
 from mpired.ops import OpLike
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, RECOVER, SWAP, WINDOW, MpiDatatype, PathLike, Rank
@@ -136,7 +137,7 @@ class Window:
             A predefined op or its name, "replace" or "no_op".
         """
         plan = partial(plan_fetch_and_op, self.paths, value, op, options)
-        return _fetched(plan, context, value).reshape(-1)[0]
+        return _first(_fetched(plan, context, value))
 
     @with_options(*SWAP)
     def compare_and_swap(self, compare: object, value: object, *, context: Context, **options: Any) -> Any:
@@ -149,7 +150,12 @@ class Window:
             equal to `numpy.ma.masked` only.
         """
         plan = partial(plan_compare_and_swap, self.paths, compare, value, options)
-        return _fetched(plan, context, compare, value).reshape(-1)[0]
+        return _first(_fetched(plan, context, compare, value))
+
+
+def _first(elements: np.ndarray) -> Any:
+    with np.errstate(over="ignore"):  # see `masked`
+        return elements.flat[0]
 
 
 def _fetched(plan: Callable[[Context], WindowRequest], context: Context, *origins: object) -> np.ndarray:
@@ -160,11 +166,12 @@ def _fetched(plan: Callable[[Context], WindowRequest], context: Context, *origin
     assert done.fetched is not None  # noqa: S101 - such a call fetches
     (like,) = done.fetched_model.buffers
     elements = as_numpy(np.ma.getdata(done.fetched), like.datatype, like.form)
-    if isinstance(done.fetched, np.ma.MaskedArray):
-        elements = np.ma.MaskedArray(elements, masks_of(done.fetched))
-    if like.shape is None:
+    order: Any = "F" if like.fortran_order else "C"
+    shape = elements.shape if like.shape is None else like.shape
+    elements = elements.reshape(shape, order=order)
+    if not isinstance(done.fetched, np.ma.MaskedArray):
         return elements
-    return elements.reshape(like.shape, order="F" if like.fortran_order else "C")
+    return masked(elements, masks_of(done.fetched).reshape(shape, order=order))
 
 
 @with_options(*RECOVER)

@@ -50,7 +50,7 @@ def _reduced(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object,
     if datatype.group in TIMES:
         return time_type, (datatype.name,)
     if datatype.group is Group.VALUE:
-        return value_type, (datatype.name,)
+        return value_type, (datatype.name, datatype.plain)
     return (_parsed, (datatype.name,)) if datatype.plain is None or datatype.parts else (structure, (datatype.plain,))
 
 

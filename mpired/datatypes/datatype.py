@@ -245,18 +245,19 @@ class Datatype:
             words[:, gap.start // width : gap.stop // width] = 0
 
 
-def value_type(name: str) -> Datatype:
-    """Return the datatype of that name of elements of any type, which arrays hold as objects of Python."""
-    plain = name.replace("large_", "").replace("_view", "")
-    return _value_type(next((kind for start, kind in _TEXTS.items() if name.startswith(start)), plain))
-
-
-@functools.cache
-def _value_type(name: str) -> Datatype:
-    return Datatype(name, Group.VALUE, np.dtype(object), handle=DATATYPE_NULL)
-
-
 _TEXTS = {"strings": "string", "bytes (": "binary"}  # what NumPy's and HDF5's are called, and Arrow's
+_values: dict[str, Datatype] = {}
+_OBJECT = np.dtype(object)
+
+
+def value_type(name: str, form: np.dtype | None = None) -> Datatype:
+    """Return the datatype of elements of any type by its name, as objects of Python, or to be copied in a form."""
+    plain = name.replace("large_", "").replace("_view", "")
+    kind = next((kind for start, kind in _TEXTS.items() if name.startswith(start)), plain)
+    if form is not None and (form != _OBJECT or form.metadata):
+        return Datatype(kind, Group.VALUE, form, handle=DATATYPE_NULL)
+    # There is one instance, so that ranks can be compared.
+    return _values.setdefault(kind, Datatype(kind, Group.VALUE, _OBJECT, handle=DATATYPE_NULL))
 
 
 def beside(name: str, numpy_name: str | None) -> str:
@@ -278,14 +279,17 @@ def gaps(form: np.dtype) -> tuple[slice, ...]:
     found, end = [], 0
     for start, scalar in sorted(starts, key=lambda item: item[0]):
         found += [slice(end, start)]
-        found += [slice(start + gap.start, start + gap.stop) for gap in _scalar_padding(scalar)]
+        found += [slice(start + gap.start, start + gap.stop) for gap in _inner_padding(scalar)]
         end = start + scalar.itemsize
     found += [slice(end, form.itemsize)]
     return tuple(gap for gap in found if gap.start < gap.stop)
 
 
-def _scalar_padding(scalar: np.dtype) -> list[slice]:
-    """Return the unused bytes of the x87 formats: 10 bytes of value in 16 of storage."""
+def _inner_padding(scalar: np.dtype) -> list[slice]:
+    """Return the gaps of structures within, and the unused bytes of the x87 formats: 10 bytes of value in 16."""
+    if scalar.base.names:
+        starts = range(0, scalar.itemsize, scalar.base.itemsize)
+        return [slice(start + gap.start, start + gap.stop) for start in starts for gap in gaps(scalar.base)]
     if scalar.base.char not in "gG" or np.finfo(np.longdouble).nmant != 63:  # noqa: PLR2004 - bits of an x87 fraction
         return []
     each = np.dtype(np.longdouble).itemsize

@@ -42,6 +42,9 @@ def form(name: str, native: np.dtype) -> np.dtype:
 
 def convert(source: np.ndarray, target: np.ndarray) -> None:
     """Copy numbers into another form of the same type; which one they are shows in the two dtypes."""
+    if source.dtype == target.dtype:
+        target[...] = source
+        return
     if source.dtype.kind in "iu" and target.dtype.itemsize < source.dtype.itemsize:
         conversion = _narrow
     elif target.dtype.type is np.void and target.dtype.names is None:

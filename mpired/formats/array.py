@@ -14,7 +14,7 @@ from mpired.datatypes.pairs import FIELDS, column_of
 from mpired.errors import BufferFileError, CountError, MpiredError
 from mpired.files import calls
 from mpired.formats.convert import Order, byte_order, convert, same_layout
-from mpired.formats.missing import Missing, null_error
+from mpired.formats.missing import Missing, masked, null_error
 from mpired.sources.local import LocalSource
 from mpired.sources.source import OpenSource, Source
 
@@ -221,7 +221,7 @@ def whole(array: Array, context: Context) -> np.ndarray:
     elements = np.empty(array.count, array.datatype.form)
     with closing((context.worker.decoding(array) if array.isolated else array).open()) as reader:
         valid = reader.read(0, elements)
-    return elements if valid is None else np.ma.MaskedArray(elements, ~valid)
+    return elements if valid is None else masked(elements, ~valid)
 
 
 class FlatReader:

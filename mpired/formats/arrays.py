@@ -355,9 +355,7 @@ def _buffer(
     if array.offset is not None and (array.dtype is not None or array.stored is not None):
         return found
     leaves: list[ArrayLeaf] = [(array.place, "", array.packing if array.dtype is not None else None)]
-    if array.dtype is None:
-        found = found._replace(stored=datatype.form)
-    elif fields := array.dtype.names:
+    if array.dtype is not None and (fields := array.dtype.names):
         found = found._replace(stored=form_of(datatype, fields).newbyteorder(byte_order(stored)))
         leaves = [(array.place, field, None) for field in fields]
     elif array.packing is not None:

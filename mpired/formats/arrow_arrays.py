@@ -111,6 +111,10 @@ def column_of(block: np.ndarray, kind: pa.DataType, there: np.ndarray | None = N
         return pa.StructArray.from_arrays(
             arrays, fields=fields, mask=None if there is None else column_of(~there, pa.bool_())
         )
+    if pa.types.is_fixed_size_list(kind):
+        return pa.FixedSizeListArray.from_arrays(column_of(block.reshape(-1), kind.value_type), type=kind)
+    if block.dtype.kind in "SUVO":
+        return pa.array(block.tolist(), kind)
     if pa.types.is_boolean(kind):
         data = np.packbits(block != 0, bitorder="little")
     else:

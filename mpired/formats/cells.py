@@ -37,7 +37,14 @@ def times(kept: Sequence[object], models: Sequence[object]) -> tuple[RankTime, .
     ranks = [each for each in kept if isinstance(each, KeptArrays)]
     if not ranks or not ranks[0].ignored or len(ranks) < len(kept):
         return ()
-    name = next((each.name for each in ranks[0].carried if each.name in ranks[0].ignored and _is_time(each)), "")
+    name = (
+        ""  # of the time of measured values: a coordinate of its own dimension, or without any, which CF calls scalar
+    )
+    for each in (each for each in ranks[0].carried[::-1] if each.name in ranks[0].ignored):
+        attributes, is_axis = each.attributes, not each.dims or each.name.rpartition("/")[2] in each.dims
+        is_time = "time" in attributes.get("standard_name", "time" * is_axis).split() or attributes.get("axis") == "T"
+        if is_time and each.dtype is not None and each.packing is None and " since " in attributes.get("units", ""):
+            name = each.name
     all_kept = [*ranks, *(each for each in models if isinstance(each, KeptArrays))]
     headers = [next((array for array in each.carried if array.name == name), None) for each in all_kept]
     if len({header and header.digest for header in headers}) == 1:
@@ -45,15 +52,6 @@ def times(kept: Sequence[object], models: Sequence[object]) -> tuple[RankTime, .
     headers = headers[: len(ranks)]
     read = [(header, each.values(header)) for header, each in zip(headers, ranks, strict=True) if header is not None]
     return tuple(read) if len(read) == len(ranks) else ()
-
-
-def _is_time(array: ArrayHeader) -> bool:
-    """Return whether a coordinate is the time of measured values."""
-    # A coordinate of its own dimension, or without any, which CF calls scalar.
-    attributes, is_axis = array.attributes, not array.dims or array.name.rpartition("/")[2] in array.dims
-    if array.dtype is None or array.packing is not None or " since " not in attributes.get("units", ""):
-        return False
-    return "time" in attributes.get("standard_name", "time" * is_axis).split() or attributes.get("axis") == "T"
 
 
 class ResultArray(NamedTuple):
@@ -142,11 +140,15 @@ def _doubts(time: str, result: ResultArray, *, is_changed: bool) -> list[str]:
     return [] if is_changed else [f"{what}; `cell_methods` do not say so, because CF has no method for {result.op}"]
 
 
+def gives_truths(op: Op) -> bool:
+    """Return whether results of truth values are truth values."""
+    return Group.LOGICAL in op.groups and not op.user
+
+
 def _of_units(array: ArrayHeader, result: ResultArray, nranks: int) -> dict[str, str]:
     """Return the attributes that a result has in the place of those of its model, because its units are others."""
     power, old = 0 if result.field == VALID else result.op.power, array.attributes
-    is_truth = Group.LOGICAL in result.op.groups and not result.op.user
-    is_same = power == 1 and (is_truth or old.get(conventions.DTYPE) != "bool")
+    is_same = power == 1 and (gives_truths(result.op) or old.get(conventions.DTYPE) != "bool")
     new = {} if is_same or conventions.DTYPE not in old else {conventions.DTYPE: ""}
     if power == 1 or result.field not in {"", VALID}:
         return new

@@ -22,12 +22,12 @@ import numpy as np
 
 from mpired.codecs.arrow import pa
 from mpired.context import NO_LIMITS, Context
-from mpired.datatypes import TIMES, Datatype, from_dtype, value_type
+from mpired.datatypes import TIMES, Datatype, Group, from_dtype, value_type
 from mpired.datatypes.pairs import FIELDS
 from mpired.datatypes.times import as_times, time_type
 from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
 from mpired.formats import streamed
-from mpired.formats.array import Array, FlatReader, Reader
+from mpired.formats.array import Array, Reader
 from mpired.formats.arrow_arrays import (
     DTYPES,
     column_of,
@@ -418,7 +418,7 @@ def encoder(
             new(file, with_note(schema, model.note)) as writer,
             contextlib.ExitStack() as stack,
         ):
-            readers = [stack.enter_context(closing(FlatReader(result))) for result in results]
+            readers = [stack.enter_context(closing(result.open())) for result in results]
             carried = stack.enter_context(closing(kept.kept_rows(rows))) if kept else None
             for start in track(range(0, results[0].count, rows)):
                 count, arrays = min(rows, results[0].count - start), {}
@@ -480,11 +480,28 @@ def _type_of(datatype: Datatype) -> pa.DataType:
         with contextlib.suppress(ValueError):
             return pa.type_for_alias(datatype.name)
         raise DatatypeError(f"{datatype}", "has no column type; use `to='npy'`")
+    if datatype.group is Group.VALUE:
+        return _copied_type(datatype.form, datatype)
     forms = [datatype.form[part] for part in datatype.fields] if datatype.form.names else [datatype.form]
     if any(each.kind == "c" or each.char == "g" or each.shape for each in forms):
         raise DatatypeError(datatype.label, "has no column type; use `to='npy'` or `to='raw'`")
     types = [pa.bool_() if datatype.is_bool else pa.from_numpy_dtype(each) for each in forms]
     return pa.struct(list(zip(datatype.fields, types, strict=True))) if datatype.form.names else types[0]
+
+
+def _copied_type(form: np.dtype, datatype: Datatype) -> pa.DataType:
+    """Return Arrow's type for elements of any type, or for a part of them, that are only copied."""
+    if form.names:
+        return pa.struct([(name, _copied_type(form[name], datatype)) for name in form.names])
+    if form.subdtype:
+        return pa.list_(_copied_type(form.base, datatype), form.itemsize // form.base.itemsize)
+    if form.hasobject and not form.metadata:
+        return pa.string()
+    if form.kind in "SUV":
+        return {"S": pa.binary(), "U": pa.string(), "V": pa.binary(form.itemsize)}[form.kind]
+    if form.kind not in "biuf" or form.char == "g" or form.metadata:
+        raise DatatypeError(datatype.label, "has no column type; use `to='hdf5'`")
+    return pa.from_numpy_dtype(form)
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int, opener: Opener) -> None:

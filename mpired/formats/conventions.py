@@ -197,7 +197,8 @@ def header(
     if packed.wrong:
         reason, way_out = f"{reason}, and `{packed.wrong}` is not a number", ""
     elif inputs.window:
-        reason, way_out = f"{reason}, and packed elements are not updated", ""
+        reason = f"{reason}, and packed elements are not updated"
+        way_out = "update a file with its values instead, which `reduce --op first --unpack` writes"
     return found._replace(dtype=None, label=dtype_text(dtype), reason=reason, way_out=way_out)
 
 

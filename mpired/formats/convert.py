@@ -29,10 +29,12 @@ def same_layout(stored: np.dtype, datatype: Datatype) -> bool:
     return _layout(stored, names) == _layout(form, others)
 
 
-def _layout(dtype: np.dtype, names: Sequence[str] = ()) -> tuple[int, list[tuple[int, str]]]:
+def _layout(dtype: np.dtype, names: Sequence[str] = ()) -> tuple[int, list[tuple[int, object]]]:
     places = {} if dtype.fields is None else {name: (dtype.fields[name][1], dtype[name]) for name in dtype.names or ()}
     fields = [places[name] for name in names or places] or [(0, dtype)]
-    return dtype.itemsize, [(offset, f"{field.shape}{field.base.str}") for offset, field in fields]
+    return dtype.itemsize, [
+        (offset, field if field.base.names else f"{field.shape}{field.base.str}") for offset, field in fields
+    ]
 
 
 def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from mpired import installed, interrupts
-from mpired.datatypes import TIMES, Group
+from mpired.datatypes import TIMES, Group, value_type
 from mpired.datatypes.pairs import FIELDS, field_type
 from mpired.datatypes.times import is_of_numpy
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
 from mpired.files import calls
+from mpired.files.scratch import Scratch
 from mpired.formats.array import Array
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import ArrayLayout, Encoder, FlatLayout, Layout, carrying, in_two, paired, reads_back
+from mpired.formats.layout import ArrayLayout, Encoder, FlatLayout, Layout, in_scratch, in_two, paired, reads_back
 from mpired.formats.memory import MemorySource
 from mpired.formats.missing import Missing
 from mpired.formats.rank import Cells, Kept, Model, RankFile
@@ -73,6 +75,11 @@ class Format(NamedTuple):
     def is_flat(self) -> bool:
         """Whether a file is one run of elements, perhaps behind a header."""
         return self.readable and not (self.streamed or self.has_arrays)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a text, which is only written."""
+        return not (self.readable or self.place)
 
     @property
     def module(self) -> Any:
@@ -135,35 +142,17 @@ class Format(NamedTuple):
 
     def _carrying(self, model: Model, kept: Kept) -> Layout:
         """Say how a result is written with arrays from a file of another format, as far as they have a form here."""
-        first, is_text = model.buffers[0], not (self.readable or self.place)
+        first = model.buffers[0]
         # Columns have the elements in the order of the results, in which arrays that a library decodes are not read.
         fortran_order = first.fortran_order and not self.has_arrays
-        arrays = kept.buffers(fortran_order=fortran_order) if self.keeps and (self.has_columns or is_text) else []
+        arrays = kept.buffers(fortran_order=fortran_order) if self.keeps and (self.has_columns or self.is_text) else []
         for number, each in enumerate(arrays):
             if (values := model.cells.values.get(each.name)) is not None:  # times of all ranks
                 source, stored = MemorySource(each.source.name, values.tobytes()), values.dtype
                 arrays[number] = each._replace(source=source, offset=0, stored=stored, reader=None, isolated=False)
 
-        def holds(array: Array) -> bool:
-            is_turned = array.fortran_order != first.fortran_order and sum(dim > 1 for dim in array.dimensions) > 1
-            is_string = array.datatype.name in {"string", "binary"} and not array.nullable
-            if array.nullable and not self.has_nulls:
-                return False
-            if not self.has_arrays and (array.count != first.count or is_turned):
-                return False
-            if array.datatype.group is Group.VALUE and not (is_text or (self.has_strings and is_string)):
-                return False
-            with contextlib.suppress(DatatypeError):
-                alone = array.result._replace(nullable=array.nullable)
-                layout = self.prepare(Model(self.name, (alone,), context=model.context))
-                marked = next(iter(getattr(layout, "missing", ())), None)
-                if array.nullable and self.has_arrays:
-                    marked = marked or Missing(nan=True)  # as NaN in Zarr, which needs no attribute
-                return is_text or reads_back(array, marked)
-            return False
-
         arrays = [each._replace(nullable=each.nulls != 0) for each in arrays]
-        carried = [each for each in arrays if holds(each)]
+        carried = [held for each in arrays for held in islice(self._held(each, model), 1)]
         names = {each.name for each in carried}
         if not carried:
             lacking = listed([each.name for each in arrays if each.nullable])
@@ -172,9 +161,42 @@ class Format(NamedTuple):
             raise UsageError("`keep`", f"{reason}; leave it out")
         if twice := next((name for each in model.buffers for name in each.columns if name in names), None):
             raise UsageError("`keep`", f"names {twice!r}, and results have another of that name; leave it out")
-        others = () if is_text else (each.result._replace(nullable=each.nullable) for each in carried)
-        layout = self.prepare(model._replace(buffers=(*model.buffers, *others), kept=None))
-        return carrying(layout, carried, len(model.buffers), tuple(each for each in kept.chosen if each not in names))
+        others = () if self.is_text else (each.result._replace(nullable=each.nullable) for each in carried)
+        layout: Any = self.prepare(model._replace(buffers=(*model.buffers, *others), kept=None))
+
+        def encode(results: Sequence[Array], fd: int) -> None:
+            with contextlib.ExitStack() as stack:
+                parts = [*results]
+                for each in carried:
+                    is_flat = each.datatype.form.hasobject or (each.reader is None and not each.isolated)
+                    parts.append(each if is_flat else in_scratch(each, stack.enter_context(Scratch())))
+                layout.encode(parts, fd)
+
+        left_out = tuple(each for each in kept.chosen if each not in names)
+        return Encoder(encode, layout.missing[: len(model.buffers)], left_out)
+
+    def _held(self, array: Array, model: Model) -> Iterator[Array]:
+        """Yield a kept array in the forms in which a result holds it."""
+        first, datatype, forms = model.buffers[0], array.datatype, [array]
+        is_turned = array.fortran_order != first.fortran_order and sum(dim > 1 for dim in array.dimensions) > 1
+        if (array.nullable and not self.has_nulls) or not (
+            self.has_arrays or (array.count == first.count and not is_turned)
+        ):
+            return
+        if datatype.group is Group.VALUE:  # as objects of Python, or as NumPy has them
+            is_string = self.has_strings and datatype.name in {"string", "binary"} and not array.nullable
+            copied = value_type(datatype.name, array.stored.newbyteorder("="))
+            forms = [array] if self.is_text or is_string else []
+            forms += [array._replace(datatype=copied)] if copied is not datatype and copied.itemsize else []
+        for each in forms:
+            with contextlib.suppress(DatatypeError):
+                alone = each.result._replace(nullable=each.nullable)
+                layout = self.prepare(Model(self.name, (alone,), context=model.context))
+                marked = next(iter(getattr(layout, "missing", ())), None)
+                if each.nullable and self.has_arrays:
+                    marked = marked or Missing(nan=True)  # as NaN in Zarr, which needs no attribute
+                if self.is_text or reads_back(each, marked):
+                    yield each
 
     def note(self, source: Source) -> str | None:
         """Return what a file says of where it comes from; None for nothing."""

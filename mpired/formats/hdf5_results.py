@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
+from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5r, h5s, h5t, h5z
 
 from mpired.datatypes import agrees, as_numbers
 from mpired.errors import DatatypeError
@@ -66,8 +66,11 @@ class _Result(NamedTuple):
         like = like if isinstance(like, h5py.Dataset) and like.shape == shape else None
         form = dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.form or buffer.datatype.form
         order: Any = buffer.byte_order if buffer.byte_order in "<>" else "="
-        dtype = h5py.string_dtype() if dtype.hasobject else dtype.newbyteorder(order)
-        tid = h5t.py_create(dtype, logical=True)
+        dtype = h5py.string_dtype() if dtype.hasobject and not dtype.metadata else dtype.newbyteorder(order)
+        try:
+            tid = h5t.py_create(dtype, logical=True)
+        except TypeError:
+            raise DatatypeError(f"{buffer.datatype}", "has no form in hdf5; use `to='npz'`") from None
         attributes: Attributes = {}
         is_same = False
         if like is not None and is_own:
@@ -180,6 +183,8 @@ def _copy_file(
         new = file[f"/{name}"]
         if not isinstance(like, h5py.Dataset) or like.shape != new.shape:
             continue
+        if like.shape is not None and hierarchy.leads(like.id.get_type()):
+            _redirect(like, new, made)
         dimensions = like.dims
         if not h5a.exists(like.id, b"DIMENSION_LIST"):  # it may be like a scale and is none
             dimensions = [{"": like}] if h5ds.is_scale(like.id) and not h5ds.is_scale(new.id) else []
@@ -188,6 +193,35 @@ def _copy_file(
                 if scale_name := made.get(address(scale.id)):
                     h5ds.attach_scale(new.id, file[f"/{scale_name}"].id, number)
     _add_dimensions(file, [each for each in results if model.has_history and each.like is None])
+
+
+def _redirect(old: h5py.Dataset, new: h5py.Dataset, made: Mapping[Any, str]) -> None:
+    """Write copied references again, for the same objects of the result: the library copies them as null ones."""
+
+    def moved(each: Any) -> Any:
+        name = made.get(address(h5r.dereference(each, old.id)))
+        if name is None:
+            to = text_of(h5r.get_name(each, old.id) or b"")[1:]
+            reason = f"has references to {to!r}, which the result has not; add that to `keep`, or leave both out"
+            raise DatatypeError(repr(new.name[1:]), reason)
+        if isinstance(each, h5r.RegionReference):
+            return h5r.create(new.file.id, octets_of(f"/{name}"), h5r.DATASET_REGION, h5r.get_region(each, old.id))
+        return h5r.create(new.file.id, octets_of(f"/{name}"), h5r.OBJECT)
+
+    def move(values: np.ndarray) -> None:
+        for name in values.dtype.names or ():
+            move(values[name])
+        for place in np.ndindex(values.shape) if values.dtype == object else ():
+            each: Any = values[place]
+            if isinstance(each, np.ndarray):
+                move(each)
+            elif isinstance(each, h5r.Reference) and each:  # a null one stays
+                values[place] = moved(each)
+
+    for _, selection, _ in selections(old.shape, old.chunks or (), old.dtype.itemsize, 0, DECODED_NBYTES // 2):
+        values = np.array(old[selection], old.dtype)
+        move(values)
+        new.write_direct(values, dest_sel=selection)
 
 
 def _add_dimensions(file: h5py.File, results: Sequence[_Result]) -> None:
@@ -429,8 +463,13 @@ def _fill(dataset: h5py.Dataset, result: Array, jobs: int = 0) -> None:
     if level is not None:
         _write_deflated(dataset, level, blocks, jobs or usable_cores())
         return
+    inner = h5py.check_vlen_dtype(dataset.dtype)  # of lists, which it does not take in arrays that it makes itself
     for selection, block in blocks:
-        dataset[selection] = block
+        if isinstance(inner, np.dtype):
+            lists = np.fromiter((np.asarray(each, inner) for each in block.flat), dataset.dtype, block.size)
+            dataset.write_direct(lists.reshape(block.shape), dest_sel=selection)
+        else:
+            dataset[selection] = block
 
 
 def _deflate_level(dataset: h5py.Dataset, chosen: Sequence[Sequence[slice]]) -> int | None:

@@ -174,7 +174,8 @@ class HdfFile(ArrayFile):
             raise BufferFileError(self._source.name, f"{reason}; it is damaged, or made to fill the memory")
         if plain is None:
             is_carried = is_carried or (isinstance(tid, h5t.TypeStringID | h5t.TypeEnumID) and not inputs.any_type)
-            header = conventions.header(name, shape, attributes, None, inputs, "")._replace(label=label, reason=reason)
+            header = conventions.header(name, shape, attributes, None, inputs, "")
+            header = header._replace(label=label, reason=reason, stored=_copied_form(dataset))
         else:
             attributes, dtype = conventions.viewed(attributes, plain)
             header = conventions.header(name, shape, attributes, dtype, inputs, f"{name!r}")
@@ -188,8 +189,10 @@ class HdfFile(ArrayFile):
             if inputs.window and plain.kind in "iu" and (is_cut or not is_plain(dataset)):
                 reason = f"{name!r} has elements of fewer bits than {dtype_text(dtype)}, which new ones may not fit"
                 header = header._replace(dtype=None, label=dtype_text(dtype), reason=reason, way_out="")
-        is_here = not (found.outside or dataset.is_virtual or dataset.external or leads(tid))
-        header = header._replace(carried=is_carried, keeps=is_here)
+        is_here = not (found.outside or dataset.is_virtual or dataset.external)
+        is_here = is_here and not (isinstance(tid, h5t.TypeArrayID) and leads(tid))
+        # The objects that references mean may not be in a result: those that the user keeps are checked.
+        header = header._replace(carried=is_carried and not leads(tid), keeps=is_here)
         storage = [f"chunks of {dataset.chunks}"] if dataset.chunks else []
         storage += ["compact"] if plist.get_layout() == h5d.COMPACT else []
         storage += [f"{text} {own[0]}" if code == h5z.FILTER_DEFLATE and own else text for code, text, own in filters]
@@ -390,6 +393,18 @@ def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
     except DatatypeError as error:
         return None, dtype_text(dtype), f"{name!r}: {error.reason}"
     return dtype, "", ""
+
+
+def _copied_form(dataset: h5py.Dataset) -> np.dtype | None:
+    """Return NumPy's form of elements that are not numbers, if it says all of them; else None."""
+    tid, dtype = dataset.id.get_type(), _dtype(dataset.id)
+    if dtype.subdtype or (dtype.hasobject and not isinstance(tid, h5t.TypeVlenID)):
+        return None
+    try:
+        is_same = tid.equal(h5t.py_create(dtype, logical=True))
+    except (TypeError, ValueError):
+        return None
+    return (np.dtype(dtype.str) if dtype.kind == "S" else dtype) if is_same and not leads(tid) else None
 
 
 def _dtype(identifier: h5d.DatasetID) -> np.dtype:

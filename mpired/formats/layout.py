@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -105,42 +105,27 @@ def paired(layout: Any, fields: Sequence[Sequence[str]]) -> Encoder:
     return Encoder(encode, tuple(missing))
 
 
-def carrying(layout: Any, carried: Sequence[Array], count: int, left_out: tuple[str, ...]) -> Encoder:
-    """Return the layout of `count` results whose file has other arrays too, behind them in another layout."""
-
-    def encode(results: Sequence[Array], fd: int) -> None:
-        with ExitStack() as stack:
-            others = [
-                each if each.datatype.form.hasobject or (each.reader is None and not each.isolated)
-                else _copied(each, stack.enter_context(Scratch()))
-                for each in carried
-            ]  # fmt: skip
-            layout.encode([*results, *others], fd)
-
-    return Encoder(encode, layout.missing[:count], left_out)
-
-
 def reads_back(array: Array, marked: Missing | None) -> bool:
     """Return whether valid elements are apart from those that are `marked` as missing, and strings text without NUL."""
     form = array.datatype.form
-    if marked is None and not form.hasobject:
+    are_texts = form.hasobject and not form.metadata
+    if marked is None and not are_texts:
         return True
     with closing(Decoder()) as decoder:
-        parts = blocks(decoder.decoding(array), max(1, _BLOCK_NBYTES // form.itemsize))
-        if form.hasobject:
-            return all(_is_text(value) for block, _ in parts for value in block)
-        return marked is None or not any(marked.hidden(block, valid) for block, valid in parts)
+        for block, valid in blocks(decoder.decoding(array), max(1, _BLOCK_NBYTES // form.itemsize)):
+            if marked is not None and marked.hidden(block, valid):
+                return False
+            for text in block if are_texts else ():
+                try:
+                    octets = text.encode() if isinstance(text, str) else text.decode().encode()
+                except UnicodeError:
+                    return False
+                if b"\0" in octets:
+                    return False
+    return True
 
 
-def _is_text(value: str | bytes) -> bool:
-    try:
-        octets = value.encode() if isinstance(value, str) else value.decode().encode()
-    except UnicodeError:
-        return False
-    return b"\0" not in octets
-
-
-def _copied(array: Array, scratch: Scratch) -> Array:
+def in_scratch(array: Array, scratch: Scratch) -> Array:
     """Return the elements that a library decodes in a scratch file, and behind them which are valid."""
     form = array.datatype.form
     made = Array(array.source, array.datatype, array.count, form, shape=array.shape, name=array.name)

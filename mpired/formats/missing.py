@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,6 +54,12 @@ class Missing(NamedTuple):
         limit = " ".join(f"{word} {_text(each)}" for word, each in limits.items() if each is not None)
         outside = [f"outside of its valid range ({limit})"] if limit else []
         return " or ".join([*outside, *(f"as its fill value ({_text(value)})" for value in self.values)])
+
+
+def masked(elements: np.ndarray, mask: Any) -> np.ndarray:
+    """Return a masked array; for its fill value, 1e20, NumPy would warn if numbers of 16 bits are in structures."""
+    with np.errstate(over="ignore"):
+        return np.ma.MaskedArray(elements, mask)
 
 
 def of_parts(fields: Sequence[str], parts: Sequence[Missing | None]) -> Missing | None:

@@ -15,7 +15,7 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from mpired.datatypes import TIMES, as_numbers, from_dtype, value_type
+from mpired.datatypes import TIMES, Group, as_numbers, from_dtype, value_type
 from mpired.datatypes.times import is_of_numpy, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.formats.array import NOWHERE, UNKNOWN_COUNT, Array
@@ -177,12 +177,24 @@ def prepare(model: Model) -> FlatLayout:
 def laid_out(buffer: Array, dtype: np.dtype | None, nbytes: int = 0) -> tuple[np.dtype, bytes]:
     """Return the form of the elements of a result like `buffer`, and the header before them."""
     if dtype is None:
-        datatype = buffer.datatype
-        if datatype.group in TIMES and not is_of_numpy(datatype):
-            raise DatatypeError(f"{datatype}", "has no form in npy; use `to='parquet'` or `to='arrow'`")
-        dtype = buffer.form or (np.dtype(bool) if datatype.is_bool else datatype.form)
-        dtype = (numpy_form(datatype) if datatype.group in TIMES else dtype).newbyteorder(buffer.byte_order)
+        if (dtype := numpy_type(buffer, "npy")).hasobject:
+            raise DatatypeError(f"{buffer.datatype}", "has no form in npy; use `to='hdf5'`")
+        dtype = dtype.newbyteorder(buffer.byte_order)
     return as_numbers(dtype), header_of(dtype, buffer.dimensions, fortran_order=buffer.fortran_order, nbytes=nbytes)
+
+
+def numpy_type(buffer: Array, name: str) -> np.dtype:
+    """Return NumPy's type of the elements of a result in the format of that name: of truth values and times too."""
+    datatype = buffer.datatype
+    if datatype.group is Group.VALUE:
+        if datatype.form.metadata:  # of lists, or the names of an enumeration
+            raise DatatypeError(f"{datatype}", f"has no form in {name}; use `to='hdf5'`")
+        return np.lib.format.drop_metadata(datatype.form)
+    if datatype.group not in TIMES:
+        return buffer.form or (np.dtype(bool) if datatype.is_bool else datatype.form)
+    if not is_of_numpy(datatype):
+        raise DatatypeError(f"{datatype}", f"has no form in {name}; use `to='parquet'` or `to='arrow'`")
+    return numpy_form(datatype)
 
 
 def header_of(dtype: np.dtype, shape: tuple[int, ...], *, fortran_order: bool, nbytes: int = 0) -> bytes:

@@ -30,8 +30,8 @@ from mpired.sources.stream import CompressedSource
 _ARROW = 192 << 20
 _ANY_NBYTES = 1 << 62  # of a stream
 # What the formats of one kind have in common.
-_COLUMNS = Format("", has_columns=True, has_notes=True, keeps="columns", has_nulls=True, has_times=True,
-    streamed=True, noun="column", address_space=_ARROW)  # fmt: skip
+_COLUMNS = Format("", has_columns=True, has_notes=True, keeps="columns", has_nulls=True, has_strings=True,
+    has_times=True, streamed=True, noun="column", address_space=_ARROW)  # fmt: skip
 _ARRAYS = Format("", has_columns=True, has_arrays=True, c_order=True, keeps="arrays", updatable=True)
 _TEXT = Format("", own="textual", readable=False, keeps="columns", has_nulls=True, has_times=True)
 _TEXT_COLUMNS = _TEXT._replace(has_columns=True, noun="column")
@@ -56,8 +56,8 @@ _ROWS: tuple[Format, ...] = (
         kinds=(foreign.NETCDF, foreign.NETCDF4, foreign.HDF5), has_nulls=True, in_place=True, noun="variable",
         doc="variables, each a buffer: classic, CDF-5 and netCDF-4", decoding=16 << 20, encoding=24 << 20),
     _ARRAYS._replace(name="zarr", suffixes=(".zarr.zip",), magic=STORE_HEAD, kinds=(foreign.ZARR,), has_nulls=True,
-        streamed=True, directories=(".zarr",), doc="Zarr store, each array a buffer", decoding=64 << 20,
-        encoding=96 << 20),
+        has_strings=True, has_times=True, streamed=True, directories=(".zarr",), doc="Zarr store, each array a buffer",
+        decoding=64 << 20, encoding=96 << 20),
     _TEXT._replace(name="text", suffixes=(".txt",), doc="an element a line"),
     _TEXT_COLUMNS._replace(name="csv", suffixes=(".csv",), doc="a column a buffer, with a header line"),
     _TEXT_COLUMNS._replace(name="json", suffixes=(".json",), doc="one object with all elements"),

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from mpired.datatypes import Datatype, counterparts
+from mpired.datatypes import Datatype, Group, counterparts
 from mpired.errors import BufferFileError, MpiredError
 from mpired.files import calls
 from mpired.formats.array import Array
@@ -210,7 +210,7 @@ class ColumnReader:
             self._file = opener(array.source, array.memory)
         may_lack = array.nullable and array.nulls != 0
         self._streams = [Stream(array.source, self._file, leaf, nullable=may_lack) for leaf in leaves]
-        names = array.datatype.form.names
+        names = () if array.datatype.group is Group.VALUE else array.datatype.form.names
         # The leaves are in the order of the file.
         self._names = [name for _, name in counterparts(array.stored.names or (), names)] if names else []
 

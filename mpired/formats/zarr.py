@@ -21,6 +21,7 @@ from contextlib import closing, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.recfunctions import repack_fields
 
 from mpired import installed
 from mpired.datatypes import agrees, as_numbers, from_dtype
@@ -33,6 +34,7 @@ from mpired.formats.decoding import apart, write_apart
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import Encoder, encoded
 from mpired.formats.missing import Missing
+from mpired.formats.npy import numpy_type
 from mpired.formats.npz import new_member
 from mpired.formats.rank import Cells, Model, RankFile, dtype_text
 from mpired.formats.streamed import SourceFile, errors_of, too_large
@@ -204,7 +206,8 @@ def _described(variable: Variable, node: Any, inputs: InputOptions, *, is_carrie
         header = header._replace(packing=header.packing._replace(missing=missing))
     document, chunk, is_text = node.metadata.to_dict(), _chunk_of(node), node.dtype.kind in "USTmMO"
     if form is None:
-        header = header._replace(label="strings" if is_text else dtype_text(node.dtype))
+        stored = node.dtype if node.dtype.kind in "SUV" else None
+        header = header._replace(label="strings" if is_text else dtype_text(node.dtype), stored=stored)
     codecs = [*(document.get("filters") or ()), *(document.get("codecs") or ()), document.get("compressor") or {}]
     codecs = [each if isinstance(each, dict) else each.get_config() for each in codecs]
     names = [each.get("id", each.get("name")) for each in codecs]
@@ -320,7 +323,8 @@ def _planned(buffers: Sequence[Array], source: Source | None, kept: Sequence[str
 
 def _create(documents: _Buffers, buffer: Array, store: Store | None, cells: Cells) -> tuple[str, Missing | None]:
     """Make the document of the array of a result; return its path, and which of its values mean missing elements."""
-    dtype, shape = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form, buffer.dimensions
+    dtype, shape = repack_fields(numpy_type(buffer, "zarr").newbyteorder("="), recurse=True), buffer.dimensions
+    are_texts = dtype.hasobject
     path, origin = (buffer.name or "value").lstrip(_ROOT), buffer.origin.lstrip(_ROOT)
     version = 3 if store is None else store.version
     old: Any = None
@@ -333,7 +337,7 @@ def _create(documents: _Buffers, buffer: Array, store: Store | None, cells: Cell
     stored, is_same = old.dtype if is_same else dtype, is_same and old.path == path
     if buffer.nullable and dtype.kind == "b":
         raise DatatypeError(buffer.datatype.label, "has no value for missing elements in zarr; use `to='parquet'`")
-    if not is_same and (dtype.kind not in "biufc" or dtype.char in "gG"):
+    if not (is_same or are_texts or _has(dtype, version)):
         raise DatatypeError(buffer.datatype.label, "has no form in zarr; use `to='npy'` or `to='npz'`")
     values = cells.staying(buffer.name, conventions.viewed(_as_numbers(attributes, fill, version), stored)[0])
     default = conventions.default_fill(dtype) if buffer.nullable and dtype.kind in "iuf" else None
@@ -351,8 +355,25 @@ def _create(documents: _Buffers, buffer: Array, store: Store | None, cells: Cell
         if old is None and version == 3 and any(names := [name or None for name, _ in buffer.axes]):  # noqa: PLR2004 - as above
             like["dimension_names"] = names
         settings = {"zarr_format": version, "attributes": attributes, "fill_value": fill, **like}
-        _library().create_array(documents.store, name=path or None, shape=shape, dtype=stored, **settings)
+        _library().create_array(
+            documents.store, name=path or None, shape=shape, dtype=str if are_texts else stored, **settings
+        )
     return path, conventions.missing(values, dtype)
+
+
+@functools.cache
+def _has(dtype: np.dtype, version: int) -> bool:
+    """Return whether the library has the very type of some elements, and reads it as it is written."""
+    if dtype.kind in "biufc":
+        return dtype.char not in "gG"
+    store, empty = _Buffers({}).store, np.zeros(1, dtype)
+    try:
+        array = _library().create_array(store, name="x", shape=(1,), dtype=dtype, zarr_format=version)
+        array[...] = empty
+        found: np.dtype = _library().open_array(store, path="x", mode="r").dtype
+    except _FAILURES:
+        return False
+    return found == dtype
 
 
 def _like(old: Any, buffer: Array, dtype: np.dtype) -> tuple[dict[str, Any], Any, bool]:
@@ -429,7 +450,11 @@ def _write_chunks(archive: zipfile.ZipFile, documents: Mapping[str, bytes], path
     counts = [min(height, shape[0] - row) * width for row in starts]
     for row, block in zip(starts, encoded(result, as_numbers(form), counts, null), strict=True):
         where = slice(row, row + len(block) // width) if array.shape else ()
-        array[where] = block.view(array.dtype).reshape((-1, *shape[1:]) if array.shape else ())
+        if block.dtype.hasobject:  # strings, perhaps as bytes
+            values = np.array([each.decode() if isinstance(each, bytes) else each for each in block], array.dtype)
+        else:
+            values = block.view(array.dtype)
+        array[where] = values.reshape((-1, *shape[1:]) if array.shape else ())
         for key in sorted(chunks):
             archive.writestr(new_member(key, mode=_MODE), chunks.pop(key).to_bytes())
 

@@ -16,6 +16,7 @@ from mpired.files import calls
 from mpired.files.update import Update
 from mpired.formats import Array
 from mpired.formats.convert import as_in
+from mpired.formats.missing import masked
 from mpired.ops.op import Overflow, Steps, by_op, run, tell_overflow
 from mpired.ops.state import Elements, absent, valid_of
 from mpired.ops.table import REPLACE
@@ -36,7 +37,7 @@ def fold(
         elements = as_in(window.datatype.form, gathered(stored.octets, stored.at, window.stored), window.datatype)
         not_null, marks = _not_null(elements, batch, window, fd) if window.nullable else (None, None)
         if not origins and fetched is not None:
-            old = elements if not_null is None else np.ma.MaskedArray(elements, ~not_null)
+            old = elements if not_null is None else masked(elements, ~not_null)
             for turn in batch.rounds:
                 fetched[turn.origin] = old if turn.where is None else old[turn.where]
             continue

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from mpired.context import Context
-from mpired.errors import OutputExistsError, UsageError
+from mpired.errors import DatatypeError, OutputExistsError, UsageError
 from mpired.files import calls
 from mpired.files.keys import Keys
 from mpired.files.lock import Target, check_reach
@@ -20,6 +20,8 @@ from mpired.files.transaction import Draft, check_new
 from mpired.files.update import Update, open_update
 from mpired.formats import Array, FlatLayout, Format, arrays_in_place, format_to_create, recognise
 from mpired.formats.array import blocks, within_budget
+from mpired.formats.cells import gives_truths
+from mpired.formats.conventions import DTYPE
 from mpired.formats.convert import in_form
 from mpired.formats.decoding import apart, write_to
 from mpired.formats.input_options import ORDERS
@@ -109,6 +111,11 @@ def open_window(source: LocalSource, request: WindowRequest, target: Target | No
         inputs = inputs._replace(datatype=None)
     file = row.inspect(source, inputs)
     file.check(inputs.taken)
+    # A reader such as xarray would take every number but 0 for true.
+    truths = [each.name for each in file.headers if each.attributes.get(DTYPE) == "bool"]
+    if truths and not gives_truths(request.op):
+        reason = f"{truths[0]!r} has truth values by its attribute 'dtype', and {request.op} gives numbers"
+        raise DatatypeError(source.name, f"{reason}; use land, lor, lxor or replace, or `reduce-local`, which drops it")
     if not row.updatable:
         raise UsageError(source.name, f"is {row.name}, of which no file is updated; write its elements to another")
     if flat := arrays_in_place(file):

@@ -31,6 +31,7 @@ from mpired.files.keys import of_file as keys_of_file
 from mpired.files.lock import LockTimeout, Target, open_replaced
 from mpired.files.places import warn_of_hard_links
 from mpired.formats import Model, format_named
+from mpired.formats.missing import masked
 from mpired.formats.rank import lacking, reordered
 from mpired.log import step
 from mpired.ops.rules import holds
@@ -137,7 +138,7 @@ class Work:
         self.entries = tuple(sum(runs.entries for runs in row if runs) for row in placed)
         self.fetched = np.zeros(self.entries[0], first.windows[0].datatype.form) if request.fetch else None
         if self.fetched is not None and request.inputs.nullable:
-            self.fetched = np.ma.MaskedArray(self.fetched, mask=False)
+            self.fetched = masked(self.fetched, mask=False)
 
     @property
     def protocols(self) -> tuple[str, ...]:
@@ -272,7 +273,7 @@ class Work:
 
     def _is_there(self, expected: np.ndarray, window: WindowFile) -> bool:
         """Return whether a window has the element that is expected: a target that stays is not written."""
-        found = np.ma.zeros(1, expected.dtype)
+        found = masked(np.zeros(1, expected.dtype), mask=False)
         for _ in fold(window, window.shares[0], self.request.op, [], found):
             pass
         missing = np.ma.is_masked(found)

@@ -20,6 +20,7 @@ from mpired.datatypes.times import numpy_form
 from mpired.errors import CountError, UsageError
 from mpired.formats import InputOptions, open_rank
 from mpired.formats.array import whole
+from mpired.formats.missing import masked
 
 _NULL = "null"  # as a missing element is printed
 _TRUTHS = {"true": 1, "false": 0}
@@ -33,7 +34,7 @@ def element_of(value: Any, datatype: Datatype, what: str, inputs: InputOptions) 
     if np.ma.is_masked(value) or (isinstance(value, str) and value == _NULL):
         if not inputs.nullable:
             raise UsageError(what, "is a missing value; allow these with `nulls='propagate'`")
-        return np.ma.MaskedArray(np.zeros(1, datatype.form), mask=True)
+        return masked(np.zeros(1, datatype.form), mask=True)
     if isinstance(value, str):
         try:
             return _of_text(value, datatype)

@@ -198,6 +198,13 @@ def test_results_go_back_as_missing(form, call, nulls, tmp_path_factory):
         masked.check(masked.read(name, "t"), expected)
 
 
+@pytest.mark.filterwarnings("error")
+def test_pairs_of_half_precision_give_no_warning():
+    ranks = [np.ma.MaskedArray([[1, 2]], [[0, 1]], "f2"), np.ma.MaskedArray([[0, 3]], [[0, 0]], "f2")]
+    found = mpired.reduce(ranks, "maxloc", index="rank", nulls="ignore")
+    assert np.ma.getdata(found).tolist() == [[(1, 0), (3, 1)]]
+
+
 def test_values_that_stand_for_missing_ones(tmp_path):
     for name, array in (("a", [1, -9, -9]), ("b", [5, 7, -9])):
         np.save(tmp_path / f"{name}.npy", np.array(array, "i4"))

@@ -177,7 +177,22 @@ def test_missing_and_packed_values(tmp_path, form):
         names[0] += ".zip"
     for more in ((), ("--unpack",)):
         words = ("accumulate", "--op", "sum", "--columns", "packed", *more, names[0], result)
-        refused(run(*words, cwd=tmp_path), 3, "'packed' is packed", "packed elements are not updated")
+        refused(
+            run(*words, cwd=tmp_path), 3, "'packed' is packed", "not updated; update a file", "reduce --op first --u"
+        )
+
+
+def test_truth_values_stay_truth_values(tmp_path):
+    """A sum of them would be read as true, whatever it is."""
+    for name in ("a.nc", "b.nc"):
+        xr.Dataset({"m": ("x", np.array([True, False, True]))}).to_netcdf(tmp_path / name, engine="netcdf4")
+    for words in ("accumulate --op sum a.nc b.nc", "fetch-and-op --op sum --at 0 a.nc 2"):
+        refused(run(*words.split(), cwd=tmp_path), 3, "'m' has truth values by its attribute 'dtype'", "use land, lor")
+    for words, expected in (("accumulate -q --op lxor", [False] * 3), ("reduce-local -q --op sum", [1, 0, 1])):
+        paths = ("a.nc", "b.nc") if "lxor" in words else ("b.nc", "a.nc")
+        succeeded(run(*words.split(), *paths, cwd=tmp_path))
+        with xr.open_dataset(tmp_path / "a.nc") as found:
+            assert (found.m.dtype, found.m.values.tolist()) == (bool if "lxor" in words else "i1", expected)
 
 
 @every_format
