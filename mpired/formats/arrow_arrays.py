@@ -62,8 +62,8 @@ def nullable_values(column: pa.Array) -> Values:
         values = np.frombuffer(data, dtype, count, start * dtype.itemsize) if count else np.empty(0, dtype)
     if not column.null_count:
         return values, None
-    there = _from_bits(validity, start, count).view(bool)
-    return np.where(there, values, values.dtype.type(0)), there
+    valid = _from_bits(validity, start, count).view(bool)
+    return np.where(valid, values, values.dtype.type(0)), valid
 
 
 def objects_of(column: pa.Array) -> Values:
@@ -100,8 +100,8 @@ def _python_values(column: pa.Array) -> list[Any]:
     return [each if ok else None for each, ok in zip(found, column.is_valid().to_pylist(), strict=True)]
 
 
-def column_of(block: np.ndarray, kind: pa.DataType, there: np.ndarray | None = None) -> pa.Array:
-    """Return elements as an array of Arrow, null where one is not `there`; structures give a part for each field."""
+def column_of(block: np.ndarray, kind: pa.DataType, valid: np.ndarray | None = None) -> pa.Array:
+    """Return elements as an array of Arrow, null where one is not `valid`; structures give a part for each field."""
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
         own = block.dtype.names
@@ -109,7 +109,7 @@ def column_of(block: np.ndarray, kind: pa.DataType, there: np.ndarray | None = N
         parts = [block[name] for _, name in names] or [block]  # a structure of one field is as that is
         arrays = [column_of(part, field.type) for part, field in zip(parts, fields, strict=True)]
         return pa.StructArray.from_arrays(
-            arrays, fields=fields, mask=None if there is None else column_of(~there, pa.bool_())
+            arrays, fields=fields, mask=None if valid is None else column_of(~valid, pa.bool_())
         )
     if pa.types.is_fixed_size_list(kind):
         return pa.FixedSizeListArray.from_arrays(column_of(block.reshape(-1), kind.value_type), type=kind)
@@ -119,7 +119,7 @@ def column_of(block: np.ndarray, kind: pa.DataType, there: np.ndarray | None = N
         data = np.packbits(block != 0, bitorder="little")
     else:
         data = np.ascontiguousarray(block, DTYPES.get(kind) or f"i{kind.bit_width // 8}")
-    validity = None if there is None else pa.py_buffer(np.packbits(there, bitorder="little"))
+    validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(kind, len(block), [validity, pa.py_buffer(data)])
 
 

@@ -322,9 +322,9 @@ def _others(table: TableHeader, inputs: InputOptions) -> tuple[SkippedArray, ...
     if inputs.columns or inputs.pair:
         return ()
     names, nrows = table.schema.names, sum(table.rows)
-    there, others = Counter(names), []
+    counts, others = Counter(names), []
     for field, nulls in zip(table.schema, table.nulls, strict=True):
-        name, kind, is_one = field.name, field.type, there[field.name] == 1
+        name, kind, is_one = field.name, field.type, counts[field.name] == 1
         is_taken = has_arrays(kind) if inputs.any_type else _form(kind) is not None
         if name in table.chosen or (is_one and is_taken):
             continue
@@ -440,9 +440,9 @@ def encoder(
 def _columns_of(reader: Reader, datatype: Datatype, start: int, count: int, kinds: Sequence[pa.DataType]) -> list[Any]:
     """Return elements from `start` on as a column, or as one for each field of pairs."""
     block = np.empty(count, datatype.form)
-    there = reader.read(start, block)
+    valid = reader.read(start, block)
     parts = [block] if len(kinds) == 1 else [block[field] for field in block.dtype.names or ()]
-    return [column_of(part, kind, there) for part, kind in zip(parts, kinds, strict=True)]
+    return [column_of(part, kind, valid) for part, kind in zip(parts, kinds, strict=True)]
 
 
 def layout_like(model: Model, schema: pa.Schema | None) -> Layout:

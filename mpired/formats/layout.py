@@ -157,9 +157,9 @@ def encoded(
     with closing(array.open()) as reader:
         for count in track(counts):
             block = np.empty(count, array.datatype.form)
-            there = reader.read(start, block)
-            if there is not None and not there.all():
-                block[~there] = fill
+            valid = reader.read(start, block)
+            if valid is not None and not valid.all():
+                block[~valid] = fill
             yield as_in(stored, block, array.datatype, array.name, start)
             start += count
 

@@ -281,8 +281,8 @@ def holds(wide: Datatype, datatype: Datatype) -> bool:
     return _has_values_of(wide.form, np.dtype(np.bool_) if datatype.is_bool else datatype.form)
 
 
-def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> Datatype | None:
-    """Return a datatype in which an op can combine buffers of several datatypes each; None if there is none."""
+def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> str:
+    """Return the name of a datatype in which an op can combine buffers of several datatypes each; "" for none."""
     for name in ("int64_t", "uint64_t", "double", "longdouble") if "accumulate_in" in op.takes else ():
         within = real_type(name)
         wide = [widest(op, datatypes, within) for datatypes in buffers]
@@ -290,8 +290,8 @@ def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> Datatype | None:
         results = [op.gives(each) for each in known] if op.gives else known
         is_real = within.form.kind == "f"
         if len(known) == len(wide) and (is_real or all(each.form.kind != "f" for each in results)):
-            return within
-    return None
+            return name
+    return ""
 
 
 def check_rules(op: Op, datatypes: Sequence[Datatype], nranks: int) -> None:
@@ -404,12 +404,11 @@ def _refusal(op: Op, datatype: Datatype, use: Use, where: str, offers: Collectio
     return OpError(str(op), f"is not defined for {what}; it takes {op.groups.title}; {hint}")
 
 
-def _as_numbers(op: Op, wide: Datatype, *, is_new: bool) -> str:
-    """Return how an op takes truth values: for them a file that is changed has no place for numbers."""
-    name = wide.name.lower()
+def _as_numbers(op: Op, wide: str, *, is_new: bool) -> str:
+    """Return how an op takes truth values: a file of them that is changed has no place for numbers."""
     if is_new:
-        return f"with `accumulate_in={name!r}`"
-    return f"in a new file by `mpired reduce --op {_label(op).replace('_', ':')} --accumulate-in {name}`"
+        return f"with `accumulate_in={wide!r}`"
+    return f"in a new file by `mpired reduce --op {_label(op).replace('_', ':')} --accumulate-in {wide}`"
 
 
 def _to_pairs(datatype: Datatype, use: Use, *, is_column: bool) -> str:

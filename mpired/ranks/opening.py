@@ -31,6 +31,7 @@ from mpired.formats.derived import in_order
 from mpired.formats.input_options import OF_ARRAYS
 from mpired.formats.memory import RankInFile, check_holds_several
 from mpired.formats.rank import lacking, reordered, turned
+from mpired.ops.rules import real_type
 from mpired.ranks.order import RankWord
 from mpired.sources.open import inspected_together, open_source
 
@@ -312,10 +313,10 @@ def _compare_buffers(this: str, file: RankFile, reference: tuple[str, RankFile],
     both = buffer.datatype, like.datatype
     if both[0] != both[1] and (op is None or ops.widest(op, both) is None):
         pairs = [(a.datatype, b.datatype) for a, b in zip(file.buffers, reference[1].buffers, strict=True)]
-        wider, wide = "", None if op is None else ops.widening(op, pairs)
+        wider, wide = "", "" if op is None else ops.widening(op, pairs)
         # A file that is replaced, the last one, has no place for another datatype.
-        if op is not None and wide and not (inputs.in_place and ops.widest(op, both, wide) != both[0]):
-            wider = f", compute in a wider one with `accumulate_in='{wide.name.lower()}'`"
+        if op is not None and wide and not (inputs.in_place and ops.widest(op, both, real_type(wide)) != both[0]):
+            wider = f", compute in a wider one with `accumulate_in={wide!r}`"
             if inputs.taken == Group(0):  # ops of pairs and of plain values
                 wider += " and `index='rank'`"
         reason = f"{this} has datatype {both[0].label}{where}, but {_named(reference)} has {both[1].label}"

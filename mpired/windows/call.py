@@ -27,7 +27,7 @@ from mpired.ranks.order import path_of
 from mpired.sources.directory import check_one_file
 from mpired.windows.once import Key, keys_of
 from mpired.windows.origin import Origin, OriginLike, check_like, open_origin
-from mpired.windows.placement import NO_ORIGIN, Given, Placement
+from mpired.windows.placement import NO_ORIGIN, OriginShape, Placement
 from mpired.windows.value import element_of
 
 
@@ -43,7 +43,7 @@ class WindowRequest:
     durable: bool = True  # whether the disk has to confirm a change
     origins: Sequence[Sequence[Origin]] = ()  # the arrays of each, of which a file with columns has several
     whole: bool = False  # whether the origins are whole files
-    given: Given = NO_ORIGIN  # if no origin is read
+    origin_shape: OriginShape = NO_ORIGIN  # if no origin is read
     keys: Mapping[Key, Sequence[int]] = field(default_factory=dict)  # to remember, each with the numbers of its origins
     fetch: bool = False  # whether the old elements are returned
     create: Model | None = None  # of targets that are missing; they are whole files like it if the origins are
@@ -149,7 +149,7 @@ def _on_one_element(
     placement = Placement.of(where, len(windows), context)
     request = WindowRequest(
         windows, op, inputs, placement, options["commit"], options["durability"] == "full",
-        given=Given("VALUE", 1), fetch=True, complete=complete,
+        origin_shape=OriginShape("VALUE", 1), fetch=True, complete=complete,
     )  # fmt: skip
     return request if inputs.datatype is None else complete(request, inputs.datatype)
 

@@ -117,36 +117,36 @@ class BatchElements:
     # As in reductions, those without a value take the first one that an origin has. What an op has computed is a value,
     # whatever it is equal to.
 
-    def __init__(self, elements: np.ndarray, there: np.ndarray | None, op: ops.Op, datatype: Datatype) -> None:
+    def __init__(self, elements: np.ndarray, not_null: np.ndarray | None, op: ops.Op, datatype: Datatype) -> None:
         self.elements, self._op, self._datatype = elements, op, datatype
         self._are_masked = op.rules.leaves_out
         self._propagates, self._replaces = op.rules.nulls == "propagate", op.kernel is REPLACE.kernel
         if self._are_masked:
-            self._valid, self._null = self._masks(elements, there)
+            self._valid, self._null = self._masks(elements, not_null)
 
-    def _masks(self, elements: np.ndarray, there: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    def _masks(self, elements: np.ndarray, not_null: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Return which elements have a value that is not left out, and which are null."""
-        valid = valid_of(elements, there, self._datatype, self._op)
-        null = np.zeros(len(elements), np.bool_) if there is None else ~there
+        valid = valid_of(elements, not_null, self._datatype, self._op)
+        null = np.zeros(len(elements), np.bool_) if not_null is None else ~not_null
         return np.ones(len(elements), np.bool_) if valid is None else valid, null
 
     def combine(self, batch: Batch, origin: Origin, fetched: np.ndarray | None, rank: int) -> Iterator[Overflow]:
         """Combine them with those of an origin, of a rank, and yield what overflowed."""
         for turn in batch.rounds:
             where = slice(None) if turn.where is None else turn.where
-            values, there = origin.read(turn.origin)
+            values, not_null = origin.read(turn.origin)
             if origin.array.unset is not None:
                 origin.nunset += int(np.count_nonzero(values == origin.array.unset))
             making = Steps(self._op, self._datatype)  # which knows the bounds of the elements of one round
             with np.errstate(all="ignore"):  # NaN and infinity have defined results
                 if isinstance(turn.where, slice):
-                    overflowed = self._one_by_one(turn, values, there, making, fetched)
+                    overflowed = self._one_by_one(turn, values, not_null, making, fetched)
                 else:
                     old = self.elements[where]
                     if fetched is not None:
                         fetched[turn.origin] = np.ma.MaskedArray(old, self._null[where]) if self._are_masked else old
                     if self._are_masked:
-                        new, overflowed = self._of_those_with_values(where, values, there, making)
+                        new, overflowed = self._of_those_with_values(where, values, not_null, making)
                     else:
                         # The target is the lower operand: accumulating ranks gives the bits of reducing them after it.
                         new, overflowed = making(old, values, partial(lambda index: origin.read(index)[0], turn.origin))
@@ -160,11 +160,11 @@ class BatchElements:
                 yield Overflow(int(np.count_nonzero(overflowed)), 0, first, rank)
 
     def _of_those_with_values(
-        self, where: slice | np.ndarray, values: np.ndarray, there: np.ndarray | None, making: Steps
+        self, where: slice | np.ndarray, values: np.ndarray, not_null: np.ndarray | None, making: Steps
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Return elements combined with others where both have a value, and which of them overflowed."""
         old, valid, null = self.elements[where], self._valid[where], self._null[where]
-        new, lacking = self._masks(values, there)
+        new, lacking = self._masks(values, not_null)
         (both,), taken = np.nonzero(valid & new), new & ~valid
         result, overflowed = making(old[both], values[both], lambda: values[both])
         old[both] = self._op.lower(result, self._datatype)
@@ -174,7 +174,7 @@ class BatchElements:
         return old, _among(both, overflowed, ~null)
 
     def _one_by_one(
-        self, turn: Round, values: np.ndarray, there: np.ndarray | None, making: Steps, fetched: np.ndarray | None
+        self, turn: Round, values: np.ndarray, not_null: np.ndarray | None, making: Steps, fetched: np.ndarray | None
     ) -> np.ndarray | None:
         """Combine one element with many, one after another, and return which of the steps overflowed."""
         at: Any = turn.where
@@ -182,7 +182,7 @@ class BatchElements:
             states, overflowed = self._chain(np.concatenate([self.elements[at], values]), making)
             old = states[:-1]
         else:
-            new, lacking = self._masks(values, there)
+            new, lacking = self._masks(values, not_null)
             some = np.concatenate([self.elements[at][self._valid[at]], values[new]])
             states, overflowed = self._chain(some, making)
             first, null = int(self._valid[at][0]), self._null[at]
@@ -221,11 +221,11 @@ class BatchElements:
         return elements, ~self._null
 
 
-def _among(places: np.ndarray, found: np.ndarray | None, there: np.ndarray) -> np.ndarray | None:
-    """Return which of all elements that are there are `found` among those at some places; None for none."""
+def _among(places: np.ndarray, found: np.ndarray | None, wanted: np.ndarray) -> np.ndarray | None:
+    """Return which of the `wanted` elements are `found` among those at some places; None for none."""
     if found is None:
         return None
-    whole = np.zeros(len(there), np.bool_)
+    whole = np.zeros(len(wanted), np.bool_)
     whole[places] = found
-    whole &= there
+    whole &= wanted
     return whole if whole.any() else None

@@ -89,9 +89,9 @@ class Origin:
                 elements, index = self.read(slice(first, last + 1)), index - first
             else:
                 elements = self._all = self.read(slice(0, self.count))
-        values, there = elements
+        values, valid = elements
         some = values[index]
-        return some.copy() if isinstance(index, slice) else some, None if there is None else there[index]
+        return some.copy() if isinstance(index, slice) else some, None if valid is None else valid[index]
 
     def _scattered(self, runs: Runs, index: slice) -> Elements:
         """Read elements at the places of runs with all that lies between them."""
@@ -142,11 +142,11 @@ class Origin:
         step = max(1, _BLOCK_NBYTES // self.datatype.extent)
         try:
             for start in range(0, self.count, step):
-                block, there = self.read(slice(start, min(start + step, self.count)))
+                block, valid = self.read(slice(start, min(start + step, self.count)))
                 self.datatype.clear_padding(block)
                 yield block
-                if there is not None:
-                    yield there
+                if valid is not None:
+                    yield valid
         finally:
             self.close()
 

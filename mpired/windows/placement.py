@@ -201,7 +201,7 @@ def _laid_out(starts: np.ndarray, counts: np.ndarray, itemsize: int) -> tuple[li
 _FARTHEST = 2**62  # bytes; no file is that large, and sums of two such offsets still fit 64 bits
 
 
-class Given(NamedTuple):
+class OriginShape(NamedTuple):
     """Elements that an origin has, of one array."""
 
     name: str  # of the origin, in messages
@@ -210,7 +210,7 @@ class Given(NamedTuple):
     whole: bool = False  # whether all elements of the file are combined, so that its shape is theirs
 
 
-NO_ORIGIN = Given("target", None)
+NO_ORIGIN = OriginShape("target", None)
 
 
 class Placement(NamedTuple):
@@ -254,44 +254,44 @@ class Placement(NamedTuple):
             raise UsageError("`windows`", "is given several times; choose one with `target_rank`, or use `map`")
         return cls(disp, unit, number, typemap, box, indices, rank, is_numbered, context)
 
-    def runs(self, windows: Sequence[Array], given: Given) -> list[Runs | None]:
+    def runs(self, windows: Sequence[Array], origin: OriginShape) -> list[Runs | None]:
         """Return for each window the elements that something is combined into, checked."""
         first = self.rank or 0
         if self.indices is not None:
-            found = self._mapped(windows if self.rank is None else [windows[first]], self.indices, given)
+            found = self._mapped(windows if self.rank is None else [windows[first]], self.indices, origin)
         else:
             window, shape = windows[first], windows[first].shape
             if self.box is None and not self.is_numbered:
                 count = 0  # of an origin with nothing to combine (MPI-4.1, 12.3.4)
-                if given.entries != 0:
-                    _check_whole(window, given)
+                if origin.entries != 0:
+                    _check_whole(window, origin)
                     count = window.count
                 runs = Runs(np.array([0]), np.array([count]), window.stored.itemsize)
             else:
                 if self.box is None:
-                    runs = self._numbered(window, given)
+                    runs = self._numbered(window, origin)
                 else:
-                    shape, runs = _box(window, self.box, given, self.context)
-                _check_counts(given, runs.entries)
+                    shape, runs = _box(window, self.box, origin, self.context)
+                _check_counts(origin, runs.entries)
                 runs.check(window.source.name, window.nbytes, tail(window.stored))
             if self.box is None and shape is not None and runs.entries != window.count:
                 shape = (runs.entries,)
             runs.shape, found = shape, [runs]
         return [*[None] * first, *found, *[None] * (len(windows) - first - len(found))]
 
-    def _numbered(self, window: Array, given: Given) -> Runs:
+    def _numbered(self, window: Array, origin: OriginShape) -> Runs:
         """Return the elements that numbers select."""
         itemsize = window.stored.itemsize
         start = (self.disp or 0) * (self.unit or itemsize)
-        count = 0 if self.number is None and given.entries == 0 else self.number
-        most = count if count is not None else given.entries or 0
+        count = 0 if self.number is None and origin.entries == 0 else self.number
+        most = count if count is not None else origin.entries or 0
         each = itemsize if self.typemap is None else abs(self.typemap.extent) + self.typemap.true_extent
         if (reach := start + most * each) >= _FARTHEST:
             raise RangeError(window.source.name, f"the request reaches to byte {reach}, outside of any window")
         if self.typemap is None or count == 0:
             if count is None:
                 rest = max(window.nbytes - start + tail(window.stored), 0) // itemsize
-                count = rest if given.entries is None else given.entries
+                count = rest if origin.entries is None else origin.entries
             return Runs(np.array([start]), np.array([count]), itemsize)
         check_layout(window, "`target_type`")
         name, elements = window.source.name, Run(self.typemap, start, count or 1, self.typemap.extent)
@@ -302,13 +302,13 @@ class Placement(NamedTuple):
                 raise OverlapError(name, f"{reason} (MPI-4.1, 12.3.4); nothing was changed")
         element = Runs.of(self.typemap, window.datatype, itemsize)
         if count is None:
-            count = 1 if given.entries is None else given.entries // max(element.entries, 1)
-        _check_counts(given, element.entries * count)  # before they are all laid out
+            count = 1 if origin.entries is None else origin.entries // max(element.entries, 1)
+        _check_counts(origin, element.entries * count)  # before they are all laid out
         return element.repeated(start, count, self.typemap.extent, self.context)
 
-    def _mapped(self, windows: Sequence[Array], indices: np.ndarray, given: Given) -> list[Runs | None]:
+    def _mapped(self, windows: Sequence[Array], indices: np.ndarray, origin: OriginShape) -> list[Runs | None]:
         """Count the entries through all windows in order, as the ranks of one array."""
-        _check_counts(given, len(indices), "the map")
+        _check_counts(origin, len(indices), "the map")
         borders = [0, *itertools.accumulate(window.count for window in windows)]
         wrong = np.flatnonzero((indices < 0) | (indices >= borders[-1]))
         if len(wrong):
@@ -323,10 +323,10 @@ class Placement(NamedTuple):
         return found
 
 
-def _read_map(given: Indices, context: Context) -> np.ndarray:
+def _read_map(indices: Indices, context: Context) -> np.ndarray:
     """Return the indices that a file, or an array, of integers holds."""
-    name = os.fspath(given) if isinstance(given, str | os.PathLike) else "map"
-    word = name if isinstance(given, str | os.PathLike) else ArrayRank(name, np.asarray(given).ravel())
+    name = os.fspath(indices) if isinstance(indices, str | os.PathLike) else "map"
+    word = name if isinstance(indices, str | os.PathLike) else ArrayRank(name, np.asarray(indices).ravel())
     try:
         array = open_rank(word, InputOptions(context=context)).only_buffer()
     except UsageError as error:
@@ -341,30 +341,30 @@ def _read_map(given: Indices, context: Context) -> np.ndarray:
     return indices.astype(np.int64)
 
 
-def _check_counts(given: Given, count: int, what: str = "the target") -> None:
-    if given.entries not in (None, count):
-        reason = f"has {given.entries} elements for {count} of {what}; both sides need as many (MPI-4.1, 12.3.4)"
-        raise CountError(given.name, reason)
+def _check_counts(origin: OriginShape, count: int, what: str = "the target") -> None:
+    if origin.entries not in (None, count):
+        reason = f"has {origin.entries} elements for {count} of {what}; both sides need as many (MPI-4.1, 12.3.4)"
+        raise CountError(origin.name, reason)
 
 
-def _check_whole(window: Array, given: Given) -> None:
+def _check_whole(window: Array, origin: OriginShape) -> None:
     """Without a word of where, the origin is the whole window: anything else may well be a mistake."""
     if window.shape is None:
         over = (window.source.nbytes - window.offset) % window.stored.itemsize
         if 0 < over < window.datatype.true_extent:
             reason = f"{over} bytes follow the last whole {window.datatype.label}; say where with `target_disp`"
             raise CountError(window.source.name, reason)
-    if given.entries not in (None, window.count):
+    if origin.entries not in (None, window.count):
         reason = (
-            f"has {given.entries} elements, but the target has {window.count}; say where with `target_disp` or `at`"
+            f"has {origin.entries} elements, but the target has {window.count}; say where with `target_disp` or `at`"
         )
-        raise CountError(given.name, reason)
-    if given.whole and None not in (given.shape, window.shape) and given.shape != window.shape:
-        reason = f"has shape {given.shape}, but the target has {window.shape}; say where with `target_disp`"
-        raise CountError(given.name, reason)
+        raise CountError(origin.name, reason)
+    if origin.whole and None not in (origin.shape, window.shape) and origin.shape != window.shape:
+        reason = f"has shape {origin.shape}, but the target has {window.shape}; say where with `target_disp`"
+        raise CountError(origin.name, reason)
 
 
-def _box(window: Array, text: str, given: Given, context: Context) -> tuple[tuple[int, ...], Runs]:
+def _box(window: Array, text: str, origin: OriginShape, context: Context) -> tuple[tuple[int, ...], Runs]:
     """Return the shape and the elements of a box of an array, in the order of the array."""
     shape = window.shape
     if shape is None:
@@ -379,9 +379,9 @@ def _box(window: Array, text: str, given: Given, context: Context) -> tuple[tupl
             raise RangeError(f"`at={text!r}`", f"is out of bounds for axis {axis} with {dim} elements")
         lists.append(np.arange(*chosen.indices(dim), dtype=np.int64))
     kept = tuple(len(each) for each, part in zip(lists, parts, strict=True) if isinstance(part, slice))
-    without_ones = [tuple(n for n in shape if n != 1) for shape in (kept, given.shape or ())]
-    if given.whole and given.shape is not None and without_ones[0] != without_ones[1]:
-        raise CountError(given.name, f"has shape {given.shape}, but the box {text} has {kept}")
+    without_ones = [tuple(n for n in shape if n != 1) for shape in (kept, origin.shape or ())]
+    if origin.whole and origin.shape is not None and without_ones[0] != without_ones[1]:
+        raise CountError(origin.name, f"has shape {origin.shape}, but the box {text} has {kept}")
     context.check_memory(BASE_NBYTES + math.prod(map(len, lists)) * RUN_NBYTES)
     # The last index runs fastest, in Fortran order the first.
     order: Literal["C", "F"] = "F" if window.fortran_order else "C"

@@ -42,7 +42,7 @@ from mpired.windows.elements import fold
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.once import not_applied
 from mpired.windows.origin import Origin, choose_open
-from mpired.windows.placement import Given
+from mpired.windows.placement import OriginShape
 from mpired.windows.targets import Appeared, WindowFile, make_window, open_window, plan_window
 
 
@@ -117,13 +117,13 @@ class Work:
             is_alike = len(own) == len(names) and own.keys() == set(names)
             self._origins.append([own[name] for name in names] if is_alike else arrays)
         self._check()
-        given = [request.given] * len(first.windows)
+        shapes = [request.origin_shape] * len(first.windows)
         if self._origins:
-            given = [Given(each.name, each.count, each.array.shape, request.whole) for each in self._origins[0]]
+            shapes = [OriginShape(each.name, each.count, each.array.shape, request.whole) for each in self._origins[0]]
         # whether whole origins have the shape of the windows, so that elements of the same index are combined
-        self._by_shape = request.placement.indices is None and not request.placement.is_numbered and given[0].whole
+        self._by_shape = request.placement.indices is None and not request.placement.is_numbered and shapes[0].whole
         placed = [
-            request.placement.runs([window.windows[i] for window in windows], each) for i, each in enumerate(given)
+            request.placement.runs([window.windows[i] for window in windows], each) for i, each in enumerate(shapes)
         ]
         self._placed = placed[0]
         for window, row in zip(windows, zip(*placed, strict=True), strict=True):

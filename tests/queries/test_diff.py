@@ -194,9 +194,8 @@ def test_files_that_no_format_describes(suffix, option, tmp_path):
 @each("words", ["- {}", "{} /dev/stdin"])
 def test_a_pipe_that_no_format_describes(words, tmp_path):
     """It is read once, as A or B."""
-    (tmp_path / "same").write_bytes(bytes(range(256)) * 100)
-    (tmp_path / "other").write_bytes(bytes(range(256)) * 99 + bytes(256))
-    for name, status in (("same", 0), ("other", 1)):
+    for name, status, end in (("same", 0, bytes(range(256))), ("other", 1, bytes(256))):
+        (tmp_path / name).write_bytes(bytes(range(256)) * 99 + end)
         with subprocess.Popen(["cat", "same"], cwd=tmp_path, stdout=subprocess.PIPE) as process:
             outcome = run("diff", *words.format(name).split(), cwd=tmp_path, stdin=process.stdout.fileno())
         assert outcome.status == status == (not filecmp.cmp(tmp_path / "same", tmp_path / name, shallow=False))
