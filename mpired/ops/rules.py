@@ -406,9 +406,12 @@ def _refusal(op: Op, datatype: Datatype, use: Use, where: str, offers: Collectio
 
 def _as_numbers(op: Op, wide: Datatype, *, is_new: bool) -> str:
     """Return how an op takes truth values: for them a file that is changed has no place for numbers."""
+    return f"with `accumulate_in={wide.name.lower()!r}`" if is_new else in_new_file(op, wide)
+
+
+def in_new_file(op: Op, wide: Datatype) -> str:
+    """Return how an op is computed in a wider datatype, which a file that is changed does not get."""
     name = wide.name.lower()
-    if is_new:
-        return f"with `accumulate_in={name!r}`"
     return f"in a new file by `mpired reduce --op {_label(op).replace('_', ':')} --accumulate-in {name}`"
 
 
