@@ -62,19 +62,8 @@ PLACES = (
 METHODS, ANCILLARY = "cell_methods", "ancillary_variables"
 DTYPE = "dtype"  # of xarray: the type of the values, such as bool, which are stored as others
 MEANING = (
-    *OF_THE_TYPE,
-    ACTUAL,
-    SCALE,
-    OFFSET,
-    *_NAMING,
-    *_MARKS,
-    *_TELLING,
-    "calendar",
-    UNSIGNED,
-    METHODS,
-    ANCILLARY,
-    DTYPE,
-)
+    *OF_THE_TYPE, ACTUAL, SCALE, OFFSET, *_NAMING, *_MARKS, *_TELLING, "calendar", UNSIGNED, METHODS, ANCILLARY, DTYPE,
+)  # fmt: skip
 """All attributes that mean something here."""
 # Strings that describe a coordinate, or name those of an array.
 _DESCRIBING = (
