@@ -78,8 +78,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
         mpired.Window(tmp_path / name, durability="process").accumulate(np.full(4, 0.1), "max", once=True)
     with netCDF4.Dataset(tmp_path / "valid.nc", "w", format="NETCDF3_CLASSIC") as file:
         file.createDimension("x", 4)
-        file.createVariable("t", "f8", "x", fill_value=-1.0)[:] = 200
-        file["t"].valid_range = np.array([0.0, 330.0])
+        file.createVariable("t", "f8", "x", fill_value=400.0)[:] = 200
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -22,7 +22,7 @@ from mpired.formats.recognise import by_suffix
 from mpired.log import step
 from mpired.options import OPTIONS, Options
 from mpired.ranks.opening import Skipped, compare, in_one_order, open_groups, skipped_warning, warn_of_units
-from mpired.ranks.order import EXAMPLE, RankWord, numbers_of, unnatural
+from mpired.ranks.order import RankWord, distinguishing, numbers_of, unnatural
 from mpired.values import NUMBER, NUMBERS
 
 if TYPE_CHECKING:
@@ -349,7 +349,9 @@ def _numbers(files: Sequence[RankFile], words: Sequence[RankWord], regex: str | 
             ranks[number] = name
             continue
         reason = f"has the same number ({number}) in its name as {ranks[number]}" if number in ranks else ""
-        ways = f"use `index='rank'`, or say where it is, such as with {EXAMPLE}"
+        regex, ways = distinguishing(paths), "use `index='rank'`"
+        ways += f", or say where it is, such as with {regex}" if regex else ""
+        reason = reason and f"{reason}{'' if regex else ', and no one number tells all ranks apart'}"
         raise UsageError(name, f"{reason or 'has no number in its name'}; {ways}")
     return list(ranks)
 

@@ -460,7 +460,8 @@ class KeptArrays(NamedTuple):
         if reasons:
             (_, reason), *more = reasons.items()
             ways = f"let it differ with `ignore_coordinates='{listed(reasons)}'`, or all with"
-            ways = f"{ways} `check_coordinates=False`, allow for rounding with `coordinate_rtol`, or combine it"
+            rounding = "allow for rounding with `coordinate_rtol`, " if self.rtol is None else ""
+            ways = f"{ways} `check_coordinates=False`, {rounding}or combine it"
             reason = f"{reason}{also([name for name, _ in more])}, and results carry it"
             raise BufferFileError(other.source.name, f"{reason}; {ways} by naming it in `columns`")
 

@@ -43,7 +43,8 @@ def with_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type == kind:
         return column
     if pa.types.is_dictionary(column.type) and pa.types.is_dictionary(kind):
-        return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(kind.value_type))
+        values = column.dictionary.cast(kind.value_type)
+        return pa.DictionaryArray.from_arrays(column.indices, values, ordered=kind.ordered)
     return column.cast(kind)
 
 

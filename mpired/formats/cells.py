@@ -91,12 +91,17 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArr
     ranks = ranks if len(digests) > 1 else ranks[:1]
     moved = [_moved(each, own.attributes) for each in ranks]
     if len({tuple(each.shape for each in values) for values in moved}) > 1 or not moved[0]:
-        what = f"{own.name!r} has lengths, units or calendars in the ranks of which no mean can be made"
+        is_bounded = {len(each) > 1 for each in moved if each}
+        what = "lengths, units or calendars in the ranks of which no mean can be made"
+        what = "bounds in some of the ranks only" if is_bounded == {True, False} else what
+        what = f"{own.name!r} has {what}"
         log.tell(InputWarning(f"{what}; the result has the times of its model, and no method in `cell_methods`"))
         return Cells({}, attributes)
     all_times, *all_bounds = (np.stack(each) for each in zip(*moved, strict=True))
-    values = {own.name: all_times.mean(axis=0)} if own.count == 1 or len(moved) == 1 else {}
-    for bounds in all_bounds:
+    # Several steps are not adjacent in the ranks: bounds around all of them would be those of other steps too.
+    is_one = own.count == 1 or len(moved) == 1
+    values = {own.name: all_times.mean(axis=0)} if is_one else {}
+    for bounds in all_bounds if is_one else ():
         values[like.bounds_of(own)] = np.stack([bounds[..., 0].min(axis=0), bounds[..., -1].max(axis=0)], axis=-1)
     last = own.name.rpartition("/")[2]
     places = {name: [*array.dims, *array.attributes.get("coordinates", "").split()] for name, array in combined.items()}
@@ -105,7 +110,8 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArr
         if each.op.method and not each.field:
             before = combined[each.own_name].attributes.get(conventions.METHODS, "")
             method = f"{last}: {each.op.method}"
-            after = before if before.endswith(method) else f"{before} {method}".lstrip()
+            is_there = re.search(rf"(?<!\S){re.escape(method)}( (over|within) \w+)?$", before)
+            after = before if is_there else f"{before} {method}".lstrip()
             attributes[each.name] = {**new[each.name], conventions.METHODS: after}
         elif each.field != VALID:
             doubts += _doubts(own.name, each, is_changed=bool(values))
@@ -146,14 +152,18 @@ def gives_truths(op: Op) -> bool:
 
 
 def _of_units(array: ArrayHeader, result: ResultArray, nranks: int) -> dict[str, str]:
-    """Return the attributes that a result has in the place of those of its model, because its units are others."""
+    """Return the attributes that a result has in the place of those of its model, as its units and range are others."""
     power, old = 0 if result.field == VALID else result.op.power, array.attributes
     is_same = power == 1 and (gives_truths(result.op) or old.get(conventions.DTYPE) != "bool")
     new = {} if is_same or conventions.DTYPE not in old else {conventions.DTYPE: ""}
-    if power == 1 or result.field not in {"", VALID}:
+    if conventions.ACTUAL in old and result.op.name != "FIRST":
+        new[conventions.ACTUAL] = ""
+    if result.field not in {"", VALID}:
         return new
-    new |= dict.fromkeys(conventions.LIMITS if array.missing is not None else (), "")
-    if "units" not in old:
+    is_limited = array.missing is not None and (array.missing.low, array.missing.high) != (None, None)
+    if is_limited and (power == 0 or not result.op.is_within):
+        new |= dict.fromkeys(conventions.LIMITS, "")
+    if power == 1 or "units" not in old:
         return new
     if unit := conventions.powered(old["units"], nranks if power is None else power):
         new["units"] = unit

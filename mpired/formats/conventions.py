@@ -22,6 +22,7 @@ Attributes: TypeAlias = Mapping[str, Attribute]
 
 FILL, MISSING, RANGE, LEAST, GREATEST = "_FillValue", "missing_value", "valid_range", "valid_min", "valid_max"
 LIMITS = (RANGE, LEAST, GREATEST)
+ACTUAL = "actual_range"  # of the values in the array, which those of a result seldom have
 OF_THE_TYPE = (FILL, MISSING, *LIMITS)  # the attributes whose values are of the type of the array
 DIMENSIONS = "_ARRAY_DIMENSIONS"  # of xarray in Zarr
 SCALE, OFFSET, UNSIGNED = "scale_factor", "add_offset", "_Unsigned"
@@ -60,7 +61,9 @@ PLACES = (
 """The attributes that say where the elements of an array are, whatever their values mean."""
 METHODS, ANCILLARY = "cell_methods", "ancillary_variables"
 DTYPE = "dtype"  # of xarray: the type of the values, such as bool, which are stored as others
-MEANING = (*OF_THE_TYPE, SCALE, OFFSET, *_NAMING, *_MARKS, *_TELLING, "calendar", UNSIGNED, METHODS, ANCILLARY, DTYPE)
+MEANING = (
+    *OF_THE_TYPE, ACTUAL, SCALE, OFFSET, *_NAMING, *_MARKS, *_TELLING, "calendar", UNSIGNED, METHODS, ANCILLARY, DTYPE,
+)  # fmt: skip
 """All attributes that mean something here."""
 # Strings that describe a coordinate, or name those of an array.
 _DESCRIBING = (
@@ -174,6 +177,8 @@ def header(
 ) -> ArrayHeader:
     """Describe an array by its attributes and the form of its elements, None if these are not numbers."""
     strings = {key: value for key in _DESCRIBING if isinstance(value := attributes.get(key), str)}
+    if ACTUAL in attributes:
+        strings[ACTUAL] = ACTUAL  # only that it is there matters
     unit = " ".join(text(attributes, "units").split())[:80]
     found = ArrayHeader(name, dtype, shape, unit=unit, attributes=strings)
     if dtype is None:

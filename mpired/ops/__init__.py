@@ -9,6 +9,7 @@ from mpired.ops.rules import (
     check_file,
     check_rules,
     each_of,
+    in_new_file,
     is_list,
     labels,
     null_refused,
@@ -26,7 +27,7 @@ from mpired.ops.table import COMPARE_AND_SWAP, OPS, STATISTICS, get, named, neut
 
 __all__ = [
     "COMPARE_AND_SWAP", "OPS", "PURPOSES", "STATISTICS", "Op", "OpLike", "Ops", "Rules", "Use",
-    "check_buffers", "check_file", "check_rules", "each_of", "get", "is_list", "labels",
+    "check_buffers", "check_file", "check_rules", "each_of", "get", "in_new_file", "is_list", "labels",
     "may_be_null", "named", "neutral", "null_refused", "of_function", "ops_for",
     "resolve", "stands_for_null", "summary", "user_op", "widening", "widest", "with_policies",
     "with_properties", "wrong_use",

@@ -99,6 +99,7 @@ class Op(NamedTuple):
     ufunc: np.ufunc | None = None  # the NumPy function of an op that rounds, or of the last step of a statistic
     method: str = ""  # its name among the methods of cells in CF (appendix E); "" if it has none
     power: int | None = 1  # of the units of the elements that its results have; None for one of each rank
+    is_within: bool = False  # whether its results are within the range of the elements
     rules: Rules = Rules()  # those in use: the options of values
 
     def result(self, datatype: Datatype) -> Datatype:

@@ -405,9 +405,12 @@ def _refusal(op: Op, datatype: Datatype, use: Use, where: str, offers: Collectio
 
 
 def _as_numbers(op: Op, wide: str, *, is_new: bool) -> str:
-    """Return how an op takes truth values: a file of them that is changed has no place for numbers."""
-    if is_new:
-        return f"with `accumulate_in={wide!r}`"
+    """Return how an op takes truth values: for them a file that is changed has no place for numbers."""
+    return f"with `accumulate_in={wide!r}`" if is_new else in_new_file(op, wide)
+
+
+def in_new_file(op: Op, wide: str) -> str:
+    """Return how an op is computed in a wider datatype, which a file that is changed does not get."""
     return f"in a new file by `mpired reduce --op {_label(op).replace('_', ':')} --accumulate-in {wide}`"
 
 

@@ -33,8 +33,13 @@ entry_points = functools.partial(installed.entry_points, "mpired.ops")
 _MPI_ARGUMENTS, _MPI4PY_ARGUMENTS = 4, 3
 _LONGEST_REASON = 300
 _WIDEST = 64  # elements: a register of 512 bits has as many bytes
-# What Python and NumPy say where code for numbers gets arrays.
-_FOR_NUMBERS = ("truth value of an array", "can be converted to Python scalars")
+# Hints for what Python and NumPy say where code for numbers gets arrays, or writes to an operand.
+_FOR_NUMBERS = "an op gets arrays, not numbers: use numpy.maximum, numpy.where and the like"
+_HINTS = {
+    "truth value of an array": _FOR_NUMBERS,
+    "can be converted to Python scalars": _FOR_NUMBERS,
+    "read-only": "an op of two arrays returns the result, any other writes it to inoutvec, not to invec",
+}
 # Seconds that a timer of the kernel can be set to; 0 would be none.
 _SHORTEST, _LONGEST = 1e-6, 1e8
 # Packages whose frames are between a worker and the op's own code: mpired, and what imports; the last takes the
@@ -373,8 +378,7 @@ def raised(error: BaseException) -> str:
     ]
     lines = [line for path, line in foreign if path == foreign[0][0]]
     where = f" ({os.path.basename(foreign[0][0])}, line {lines[-1]})" if lines else ""
-    arrays = any(words in text for words in _FOR_NUMBERS)
-    hint = "; an op gets arrays, not numbers: use numpy.maximum, numpy.where and the like" if arrays else ""
+    hint = next((f"; {hint}" for words, hint in _HINTS.items() if words in text), "")
     return f"raised {type(error).__name__}{': ' if text else ''}{text}{where}{hint}"
 
 

@@ -37,8 +37,6 @@ _MOST_NAMES = 1 << 22
 _LONGEST = 8 << 10
 _READ_BYTES = 64 << 10
 _NUMBER = r"[0-9]+"
-EXAMPLE = "`rank_regex='r([0-9]+)'`"
-"""An option that names the number of a rank."""
 _DIGITS = str.maketrans("123456789", "0" * 9)
 _SHOWN_NAMES = 3
 _SHOWN_RANGES = 8
@@ -193,9 +191,21 @@ def numbers_of(paths: Sequence[str | None], regex: str | None = None) -> list[in
         places = places or [place for place, each in enumerate(values) if each > 1][-1:]  # the caller looks for doubles
     if len(places) > 1:
         reason = f"{len(places)} numbers of the name differ between the ranks"
-        raise RankNumberError(str(paths[0]), f"{reason}; choose one, such as with {EXAMPLE}")
+        raise RankNumberError(str(paths[0]), f"{reason}; choose one, such as with {distinguishing(paths)}")
     place = places[0] if places else -1
     return [each[place] if each else None for each in numbers]
+
+
+def distinguishing(paths: Sequence[str | None]) -> str:
+    """Return an option by which each path has a number of its own, for a hint; "" if a few that are tried are none."""
+    folder, name = os.path.split(paths[0] or "")
+    for before, after in re.findall(r"([^0-9/]*)[0-9]+(?=([^0-9/]*))", f"{name}/{folder}"):
+        for start, end in ((before[-1:], ""), (before[-1:], after[:1]), (before, after)):
+            regex = f"{re.escape(start)}({_NUMBER}){re.escape(end)}"
+            numbers = numbers_of(paths, regex)
+            if None not in numbers and len({*numbers}) == len(paths):
+                return f"`rank_regex={regex!r}`"
+    return ""
 
 
 def _name(word: object) -> str:

@@ -186,15 +186,9 @@ class Work:
             if len(target.windows) != len(first.windows):
                 reason = "has other arrays than the first window; choose those of both with `columns`"
                 raise CountError(target.name, reason)
-            within, types = request.within, list(dict.fromkeys(each.datatype for each in target.windows))
-            # Of several arrays with different datatypes it has to hold that of each.
-            if within is not None and not all(
-                each.form == within.form or (types[1:] and holds(within, each)) for each in types
-            ):
-                reason = f"is {within.label}, and {target.name} has {', '.join(each.label for each in types)}"
-                raise UsageError("`accumulate_in`", f"{reason}; name the datatype of the target")
+            self._check_within(target)
             for arrays in self._origins:
-                _compare(target, arrays, within)
+                _compare(target, arrays, request.within)
             for i, window in enumerate(target.windows):
                 if op.rules.missing is not None:
                     ops.check_rules(op, [window.datatype], 1)
@@ -205,6 +199,20 @@ class Work:
                     raise ops.null_refused(op, window.datatype, window.source.name, way_out)
         if request.fetch:
             _check_one(first)
+
+    def _check_within(self, target: WindowFile) -> None:
+        """Raise `UsageError` if the datatype of `accumulate_in` is not that of a target."""
+        op, within = self.request.op, self.request.within
+        types = list(dict.fromkeys(each.datatype for each in target.windows))
+        # Of several arrays with different datatypes it has to hold that of each.
+        if within is None or all(each.form == within.form or (types[1:] and holds(within, each)) for each in types):
+            return
+        way_out = "name the datatype of the target"
+        fits = all(holds(types[0], origin.datatype) for arrays in self._origins for origin in arrays)
+        if not fits and not types[1:] and "accumulate_in" in op.takes:
+            way_out = f"combine both {ops.in_new_file(op, within.name.lower())}"
+        reason = f"is {within.label}, and {target.name} has {', '.join(each.label for each in types)}"
+        raise UsageError("`accumulate_in`", f"{reason}; {way_out}")
 
     def _check_memory(self) -> None:
         """Raise `UsageError` if there is less memory than the call needs beside the blocks."""

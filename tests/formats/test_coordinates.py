@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import netCDF4
 import numpy as np
 import pytest
 import xarray
@@ -134,6 +135,26 @@ def test_times_without_a_mean(tmp_path):
         assert (data["time"].values.tolist(), "cell_methods" in data["tas"].attrs) == ([15.5], False)
 
 
+def test_bounds_and_methods_that_are_true(tmp_path):
+    """Several steps keep the bounds of rank 0, a method of years stays, and a warning tells of lacking bounds."""
+    over_years = "time: mean within days time: mean over years"
+    for rank in range(2):
+        months = [month(number, since=rank, method=over_years) for number in (rank, rank + 1)]
+        xarray.concat(months, "time", data_vars="minimal").to_netcdf(tmp_path / f"long{rank}.nc")
+    for op, method in {"mean": over_years, "max": f"{over_years} time: maximum"}.items():
+        words = ("--op", op, "--ignore-coordinates", "time", "long0.nc", "long1.nc", "-fo", "o.nc")
+        succeeded(run("reduce", "-q", *words, cwd=tmp_path))
+        data, first = (read(tmp_path / name, decode_times=False) for name in ("o.nc", "long0.nc"))
+        assert data[["time", "time_bnds"]].equals(first[["time", "time_bnds"]])
+        assert data["tas"].attrs["cell_methods"] == method
+    month(0).to_netcdf(tmp_path / "a.nc")
+    bare = month(1).drop_vars("time_bnds")
+    del bare["time"].attrs["bounds"]
+    bare.to_netcdf(tmp_path / "b.nc")
+    with pytest.warns(InputWarning, match="'time' has bounds in some of the ranks only; the result has"):
+        mpired.reduce([tmp_path / f"{n}.nc" for n in "ab"], "mean", output=tmp_path / "c.nc", ignore_coordinates="time")
+
+
 def test_ops_without_a_method_of_cells(tmp_path):
     """They are of all times too; the first and the last value are of their own."""
     for number, name in enumerate(MONTHS):
@@ -189,6 +210,29 @@ def test_units_of_results(tmp_path):
                 assert data["tas_var"].attrs["cell_methods"] == "area: mean"
                 alone, counts = (read(folder / f"{name}.{suffix}{end}")["tas"] for name in "vn")
                 assert (alone.attrs["units"], counts.attrs["units"]) == ("K2", "1")
+
+
+WITHIN = ("max", "min", "mean", "median", "quantile:0.9", "first", "last")
+
+
+@pytest.mark.parametrize("form", ["NETCDF4", "NETCDF3_CLASSIC"])
+def test_no_result_is_out_of_the_range_that_it_declares(form, tmp_path):
+    """As netCDF4 reads them: the limits of the elements are those of results of some ops only, as is their range."""
+    values = np.array([[200, 250, 300], [210, 240, 330]], "f4")
+    limits = {"valid_min": np.float32(180), "valid_max": np.float32(340), "actual_range": np.array([200, 330], "f4")}
+    for number in range(2):
+        with netCDF4.Dataset(tmp_path / f"{number}.nc", "w", format=form) as file:
+            file.createDimension("x", 3)
+            file.createVariable("t", "f4", "x")[:] = values[number]
+            file["t"].setncatts(limits)
+    paths = [tmp_path / f"{number}.nc" for number in range(2)]
+    for op in (*WITHIN, "sum", "std", "var", "range", "rms", "absmax", "absmin", "count", "prod"):
+        mpired.reduce(paths, op, output=tmp_path / "out.nc", overwrite=True, count_valid=tmp_path / "n.nc")
+        with netCDF4.Dataset(tmp_path / "out.nc") as file, netCDF4.Dataset(tmp_path / "n.nc") as counts:
+            assert not any(np.ma.is_masked(each["t"][:]) for each in (file, counts)), op
+            kept = limits.keys() & {*file["t"].ncattrs()}
+        limited = {"valid_min", "valid_max"} if op in WITHIN else set()
+        assert kept == limited | ({"actual_range"} if op == "first" else set()), op
 
 
 def test_names_of_arrays_beside_a_result(tmp_path):
@@ -263,6 +307,7 @@ def test_refusals(tmp_path):
         ("reduce --op mean m0.nc m1.nc -o o.nc --ignore-coordinates lat", 3, "'time_bnds' differs"),
         ("reduce --op mean m0.nc m1.nc -o o.nc --ignore-coordinates tme", 3, unknown),
         ("reduce --op mean m0.nc m1.nc -o o.nc --coordinate-rtol -1", 2, "--coordinate-rtol"),
+        ("reduce --op mean m0.nc m1.nc -o o.nc --coordinate-rtol 1e-6", 3, f"{ways}, or combine it"),
     ]
     check_refusals(tmp_path, rows)
 

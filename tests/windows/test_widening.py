@@ -63,6 +63,7 @@ def test_refusals(tmp_path):
         (f"{add} --accumulate-in double f8.npy i8.npy", 3, "i8.npy / MPI_DOUBLE (float64) does not hold all"),
         (f"{add} --accumulate-in double f8.npy c8.npy", 3, "c8.npy / does not hold all values"),
         (f"{add} --accumulate-in double f4.npy f4.npy", 2, "--accumulate-in / f4.npy has MPI_FLOAT / name the"),
+        (f"{add} --accumulate-in double f4.npy f8.npy", 2, "by `mpired reduce --op sum --accumulate-in double`"),
         (f"{add} --accumulate-in double t.parquet o.parquet", 3, "o.parquet / MPI_INT64_T / does not hold all"),
         (f"{add} --accumulate-in double --columns x t.parquet f4.npy", 3, "elements"),
         (f"{add} --accumulate-in double --create new.h5 o.h5", 2, "--create / another datatype"),
@@ -70,6 +71,9 @@ def test_refusals(tmp_path):
         (f"{add} --accumulate-in double --target-type float f8.npy f4.npy", 3, "--target-type / --accumulate-in"),
         (f"{add} --accumulate-in 'vector(2,1,2,double)' f8.npy f4.npy", 2, "--accumulate-in / real numbers"),
     ])  # fmt: skip
+    words = "reduce -q --op sum --accumulate-in double f4.npy f8.npy -o new.npy"  # as the error says
+    assert run(*words.split(), cwd=tmp_path).status == 0
+    assert np.load(tmp_path / "new.npy").tolist() == (elements("f4", 0) + elements("f8", 0)).tolist()
     outcome = run(*f"{add} -k --accumulate-in double f8.npy i8.npy f4.npy".split(), cwd=tmp_path)
     assert outcome.status == 9
     assert "1 of 2 origins left out: i8.npy" in outcome.err
