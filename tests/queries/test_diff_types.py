@@ -91,15 +91,8 @@ def test_text_is_compared_however_it_is_stored(tmp_path):
     assert not mpired.diff(np.array([b"a", b"b"]), np.array([b"a", b"c"])).equal
 
 
-@each(
-    "write, fills",
-    [
-        (write, fills)
-        for write in ("netcdf", "classic", "packed", "hdf5", "zarr")
-        for fills in ((-1.0, 1e20), (np.nan, np.nan), (np.nan, -1.0))
-    ]
-    + [("parquet", (-1.0, 1e20))],
-)
+@each("write, fills", [("parquet", (-1.0, 1e20)), *itertools.product(
+    ("netcdf", "classic", "packed", "hdf5", "zarr"), ((-1.0, 1e20), (np.nan, np.nan), (np.nan, -1.0)))])  # fmt: skip
 def test_missing_elements(write, fills, tmp_path):
     """They equal each other, whatever stands for them, also NaN, and no number; with and without a tolerance."""
     draw = np.random.default_rng(3)
