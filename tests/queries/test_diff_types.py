@@ -121,15 +121,8 @@ def test_values_are_compared_however_columns_are_encoded(tmp_path):
         assert mpired.diff(times, times.astype(f"M8[{unit}]")).buffers[0].differing == differing
 
 
-@each(
-    "write, fills",
-    [
-        (write, fills)
-        for write in ("netcdf", "classic", "packed", "hdf5", "zarr")
-        for fills in ((-1.0, 1e20), (np.nan, np.nan), (np.nan, -1.0))
-    ]
-    + [("parquet", (-1.0, 1e20))],
-)
+@each("write, fills", [("parquet", (-1.0, 1e20)), *itertools.product(
+    ("netcdf", "classic", "packed", "hdf5", "zarr"), ((-1.0, 1e20), (np.nan, np.nan), (np.nan, -1.0)))])  # fmt: skip
 def test_missing_elements(write, fills, tmp_path):
     """They equal each other, whatever stands for them, also NaN, and no number; with and without a tolerance."""
     draw = np.random.default_rng(3)
