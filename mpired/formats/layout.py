@@ -88,16 +88,17 @@ def in_two(array: Array) -> bool:
     return array.datatype.group is Group.PAIR and (len(array.columns) == len(FIELDS) or array.nullable)
 
 
+def part_of(pairs: Array, field: str) -> Array:
+    """Return the values or the indices of native pairs as an array."""
+    return pairs._replace(datatype=field_type(pairs.datatype, field), stored=pairs.stored[[field]])
+
+
 def paired(layout: Any, fields: Sequence[Sequence[str]]) -> Encoder:
     """Return the layout of results whose parts, which are `fields` of them, are written by another layout."""
 
     def encode(results: Sequence[Array], fd: int) -> None:
-        parts = [
-            pairs._replace(datatype=field_type(pairs.datatype, field), stored=pairs.stored[[field]]) if field else pairs
-            for pairs, own in zip(results, fields, strict=True)
-            for field in own
-        ]
-        layout.encode(parts, fd)
+        both = zip(results, fields, strict=True)
+        layout.encode([part_of(each, field) if field else each for each, own in both for field in own], fd)
 
     ends = np.cumsum([len(own) for own in fields])
     missing = (of_parts(own, layout.missing[end - len(own) : end]) for own, end in zip(fields, ends, strict=True))
