@@ -11,11 +11,11 @@ from mpired.collectives.table import Collective, taken_by
 from mpired.context import Context
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import VALUES
-from mpired.errors import UsageError
+from mpired.errors import InputWarning, UsageError
 from mpired.formats import InputOptions, RankFile, decoding, format_named
 from mpired.formats.array import UNKNOWN_COUNT, with_stored
 from mpired.formats.derived import Widening, widened
-from mpired.formats.rank import Kept
+from mpired.formats.rank import Kept, reasons, some_names
 from mpired.formats.recognise import by_suffix
 from mpired.log import step
 from mpired.options import OPTIONS, Options
@@ -124,8 +124,15 @@ def _check(request: Request, formats: Collection[str], pairing: str) -> None:
     for file in (file for files in groups for file in files) if options["keep"] else ():
         if file.kept is None:
             reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
+            if file.names:
+                reason = f"matches only {file.noun}s of {file.source.name} that are combined; it has"
+                reason = f"{reason} {some_names(file.names)}, and `columns` combines fewer"
             raise UsageError("`keep`", f"{reason}; leave it out")
         kept.append(file.kept)
+    if (unkept := groups[0][0].unkept) and not options["in_place"]:
+        it = "it" if len(unkept) == 1 else "them"
+        reason = f"{'; '.join(reasons(unkept))}; `keep` does not carry {it}, and results are without {it}"
+        log.tell(InputWarning(f"{groups[0][0].source.name}: {reason}"))
     # All ranks have the same; if they may differ each is decoded alone.
     for each in [kept] if request.inputs.check_coordinates and kept else [[one] for one in kept]:
         decoding.check_kept(each, "rank 0 of group A" if len(groups) > 1 else "rank 0")

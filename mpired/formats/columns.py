@@ -13,7 +13,7 @@ import operator
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias
@@ -134,17 +134,21 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     contents = asked(inputs.context, source, opener, operator.methodcaller("contents"))
     names = contents[0].names
     combined, kept = chosen(source, names, inputs)
-    table = TableHeader(source, opener, tuple(kept), *contents)
-    others = _others(table, inputs)
+    numbers = Counter(names)
+    if twice := next((name for name in (*combined, *inputs.keep) if numbers[name] > 1), None):
+        raise BufferFileError(source.name, _no_buffer(twice, pa.null(), names))
+    matched = [each for each in contents[0] if each.name in kept and each.name not in inputs.keep] if kept else []
+    unkept = {each.name for each in matched if numbers[each.name] > 1 or not has_arrays(each.type)}
+    table = TableHeader(source, opener, tuple(name for name in kept if name not in unkept), *contents)
+    others = _others(table, inputs, unkept)
     if not combined:
         left = {*kept, *(other.name for other in others)}
         combined = dict.fromkeys(name for name in names if name not in left)
-    numbers = Counter(names)
-    if twice := next((name for name in (*combined, *kept) if numbers[name] > 1), None):
-        raise BufferFileError(source.name, _no_buffer(twice, pa.null(), names))
     columns = [tuple(combined)] if inputs.pair else [(name,) for name in combined]
     buffers = tuple(_buffer(table, inputs, each) for each in columns)
-    return RankFile(source, buffers, others, tuple(names), kept=table if inputs.keep else None)
+    rest = tuple({each.name: each for each in others if each.name in unkept}.values())
+    others = [] if inputs.columns or inputs.pair else [each for each in others if each.name not in unkept]
+    return RankFile(source, buffers, others, tuple(names), kept=table if inputs.keep else None, unkept=rest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,10 +304,10 @@ def _datatype(kind: pa.DataType) -> Datatype | None:
     return None
 
 
-def _others(table: TableHeader, inputs: InputOptions) -> tuple[SkippedArray, ...]:
-    """Return the columns that hold no numbers or share a name, unless the columns were chosen."""
-    if inputs.columns or inputs.pair:
-        return ()
+def _others(table: TableHeader, inputs: InputOptions, unkept: Collection[str]) -> list[SkippedArray]:
+    """Return the columns that hold no numbers or share a name; if the columns were chosen, those not kept alone."""
+    if not unkept and (inputs.columns or inputs.pair):
+        return []
     names, nrows = table.schema.names, sum(table.rows)
     there, others = Counter(names), []
     for field, nulls in zip(table.schema, table.nulls, strict=True):
@@ -315,7 +319,7 @@ def _others(table: TableHeader, inputs: InputOptions) -> tuple[SkippedArray, ...
         group = None if datatype is None else datatype.group
         other = SkippedArray(name, str(kind), reason, nrows, label=_in_words(kind), group=group, nulls=nulls)
         others.append(other._replace(keeps=has_arrays(kind)))
-    return tuple(others)
+    return others
 
 
 def _no_buffer(name: str, kind: pa.DataType, names: Sequence[str] = ()) -> str:

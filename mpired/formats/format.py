@@ -168,8 +168,10 @@ class Format(NamedTuple):
         if not carried:
             lacking = listed([each.name for each in arrays if each.nullable])
             why = f", which cannot mark missing elements of '{lacking}'" if lacking else ""
+            if arrays and not lacking:
+                why = f", which cannot hold '{listed([each.name for each in arrays])}'"
             reason = f"carries {kept.kind} into results that can hold them, and this one is {self.name}{why}"
-            raise UsageError("`keep`", f"{reason}; leave it out")
+            raise UsageError("`keep`", f"{reason}; leave it out, or write {model.format}")
         if twice := next((name for each in model.buffers for name in each.columns if name in names), None):
             raise UsageError("`keep`", f"names {twice!r}, and results have another of that name; leave it out")
         others = () if is_text else (each.result._replace(nullable=each.nullable) for each in carried)
