@@ -120,22 +120,8 @@ def _check(request: Request, formats: Collection[str], pairing: str) -> None:
         ops.check_buffers(op, buffers, ops.Use.REDUCE, pairing=pairing, keeps=keeps)
         if op.rules != ops.Rules():
             ops.check_rules(op, [datatype for _, datatype in buffers], max(map(len, request.combined)))
-    kept: list[Kept] = []
-    for file in (file for files in groups for file in files) if options["keep"] else ():
-        if file.kept is None:
-            reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
-            if file.names:
-                reason = f"matches only {file.noun}s of {file.source.name} that are combined; it has"
-                reason = f"{reason} {some_names(file.names)}, and `columns` combines fewer"
-            raise UsageError("`keep`", f"{reason}; leave it out")
-        kept.append(file.kept)
-    if (unkept := groups[0][0].unkept) and not options["in_place"]:
-        it = "it" if len(unkept) == 1 else "them"
-        reason = f"{'; '.join(reasons(unkept))}; `keep` does not carry {it}, and results are without {it}"
-        log.tell(InputWarning(f"{groups[0][0].source.name}: {reason}"))
-    # All ranks have the same; if they may differ each is decoded alone.
-    for each in [kept] if request.inputs.check_coordinates and kept else [[one] for one in kept]:
-        decoding.check_kept(each, "rank 0 of group A" if len(groups) > 1 else "rank 0")
+    if options["keep"]:
+        _check_kept(request)
     if skipped:
         log.tell(skipped_warning(skipped, sum(map(len, request.words)) + len(skipped)))
     if options["sort"] == "given" and options["rank_regex"] is None:
@@ -148,6 +134,27 @@ def _check(request: Request, formats: Collection[str], pairing: str) -> None:
         pairs = (unnatural([file.source.name for file in files]) for files in request.combined)
         if (in_last_bits or not is_alike) and (pair := next(filter(None, pairs), None)):
             log.tell(log.order(*pair, "last bits" if is_alike else "results"))
+
+
+def _check_kept(request: Request) -> None:
+    """Raise an error unless all ranks have the same arrays that are kept; warn of those that cannot be."""
+    groups = request.groups
+    kept: list[Kept] = []
+    for file in (file for files in groups for file in files):
+        if file.kept is None:
+            reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
+            if file.names:
+                reason = f"matches only {file.noun}s of {file.source.name} that are combined; it has"
+                reason = f"{reason} {some_names(file.names)}, and `columns` combines fewer"
+            raise UsageError("`keep`", f"{reason}; leave it out")
+        kept.append(file.kept)
+    if (unkept := groups[0][0].unkept) and not request.options["in_place"]:
+        it = "it" if len(unkept) == 1 else "them"
+        reason = f"{'; '.join(reasons(unkept))}; `keep` does not carry {it}, and results are without {it}"
+        log.tell(InputWarning(f"{groups[0][0].source.name}: {reason}"))
+    # All ranks have the same; if they may differ each is decoded alone.
+    for each in [kept] if request.inputs.check_coordinates else [[one] for one in kept]:
+        decoding.check_kept(each, "rank 0 of group A" if len(groups) > 1 else "rank 0")
 
 
 def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> InputOptions:

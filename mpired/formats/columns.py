@@ -25,13 +25,13 @@ from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import TIMES, Datatype, from_dtype, value_type
 from mpired.datatypes.pairs import FIELDS
 from mpired.datatypes.times import as_times, time_type
-from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
+from mpired.errors import BufferFileError, DatatypeError, shortened
 from mpired.formats import streamed
 from mpired.formats.array import Array, FlatReader, Reader
 from mpired.formats.arrow_arrays import DTYPES, column_of, has_arrays, is_plain, is_time, nullable_values, objects_of
 from mpired.formats.decoding import apart
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import Encoder
+from mpired.formats.layout import Encoder, check_names
 from mpired.formats.missing import NullsError
 from mpired.formats.rank import Model, RankFile, SkippedArray, check_pair, chosen, declared, some_names
 from mpired.formats.streamed import ColumnFile, ColumnReader, TableFile, Values, form_of
@@ -442,7 +442,7 @@ def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
     order = schema.names if schema is not None else kept.schema.names if kept else []
     places = {name: place for place, name in enumerate(order)}
     placed = [(places[name], kept.schema.field(name)) for name in kept.names] if kept else []
-    carried, columns = {field.name for _, field in placed}, []
+    columns = []
     for buffer in model.buffers:
         datatype = buffer.datatype
         if schema is not None:
@@ -453,12 +453,10 @@ def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
             fields = [pa.field(buffer.name or "_".join(datatype.fields) or "value", _type_of(datatype))]
         columns.append(tuple(field.name for field in fields))
         for field in fields:
-            if field.name in carried:
-                reason = f"names the column {field.name!r}, and results have another of that name; leave it out"
-                raise UsageError("`keep`", reason)
             own = buffer.columns if schema is None else (field.name,)
             place = min((places.get(name, len(places)) for name in own), default=len(places))
             placed.append((place, field.with_nullable(field.nullable or buffer.nullable)))
+    check_names([name for own in columns for name in own], kept.names if kept else (), model.format)
     fields = [field for _, field in sorted(placed, key=operator.itemgetter(0))]
     return pa.schema(fields, None if schema is None else schema.metadata), columns
 

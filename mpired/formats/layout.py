@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, NamedTuple, TypeAlias
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from mpired.datatypes import Group
 from mpired.datatypes.pairs import FIELDS, field_type
+from mpired.errors import UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
 from mpired.formats.array import Array, blocks
@@ -86,6 +87,18 @@ _BLOCK_NBYTES = 1 << 20
 def in_two(array: Array) -> bool:
     """Return whether pairs of a result are two arrays: with a name for each part, or values that mean missing ones."""
     return array.datatype.group is Group.PAIR and (len(array.columns) == len(FIELDS) or array.nullable)
+
+
+def check_names(names: Sequence[str], kept: Collection[str], form: str) -> None:
+    """Raise `UsageError` if two arrays of a result, or one and an array that is kept, would have one name."""
+    every = [*names, *kept]
+    if len({*every}) == len(every):
+        return
+    twice = next(name for name in every if every.count(name) > 1)
+    if twice in kept:
+        raise UsageError("`keep`", f"names {twice!r}, and results have another of that name; leave it out")
+    reason = f"names two arrays that would both be {twice!r} in {form}; choose one of them, or rename it"
+    raise UsageError("`columns`", reason)
 
 
 def part_of(pairs: Array, field: str) -> Array:
