@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from mpired import installed, interrupts
 from mpired.datatypes import TIMES, Group
-from mpired.datatypes.pairs import FIELDS, field_type
+from mpired.datatypes.pairs import FIELDS, column_of, field_type
 from mpired.datatypes.times import is_of_numpy
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
 from mpired.files import calls
@@ -150,8 +150,8 @@ class Format(NamedTuple):
         """Return the names that results get."""
         names: list[str] = []
         for number, each in enumerate(buffers):
-            are_two = len(each.columns) > 1 and self.has_nulls
-            names += each.columns if are_two else [each.name or self.unnamed.format(number)]
+            parts = [column_of(each.name, each.columns, field) for field in FIELDS]
+            names += parts if self.has_nulls and in_two(each) else [each.name or self.unnamed.format(number)]
         return names
 
     def _carrying(self, model: Model, kept: Kept) -> Layout:
