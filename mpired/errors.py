@@ -147,7 +147,7 @@ class ProcessorWarning(MpiredWarning):
 
 
 class InputWarning(MpiredWarning):
-    """The category of the warning that the values of ranks have different units."""
+    """The category of the warning that the values of ranks have different units, or that results lack arrays."""
 
 
 class UnusedWarning(MpiredWarning, label=""):

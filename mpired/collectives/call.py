@@ -52,15 +52,20 @@ class Call(NamedTuple):
 
     @property
     def left_out(self) -> list[str]:
-        """The arrays of the root's file that a result like it has not, or of those to carry one in another format."""
+        """The arrays of the root's file that a result lacks; of a table only those that `keep` names."""
         options = self.request.options
         root = self.request.groups[0][options["root"]]
         if options["in_place"]:
             return []
-        every = [result for results in self.results for result in results]
-        if format_named(root.format).has_arrays and all(each.format == root.format for each in every):
-            return root.left_out
-        return [*dict.fromkeys(name for each in every for name in getattr(each.layout, "left_out", ()))]
+        found: dict[str, None] = {}
+        for each in (result for results in self.results for result in results):
+            without = [*getattr(each.layout, "left_out", ())]
+            if format_named(root.format).has_arrays:
+                without += root.left_out
+                if each.format != root.format and root.kept is not None:  # only what `keep` names is carried
+                    without += [name for name in root.kept.names if name not in root.kept.chosen]
+            found |= dict.fromkeys(without)
+        return sorted(found, key=root.names.index)
 
     def run(self, context: Context, held: Held) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""

@@ -13,11 +13,11 @@ from mpired.collectives.table import Collective, taken_by
 from mpired.context import Context
 from mpired.datatypes import DATATYPES, Datatype, Group
 from mpired.datatypes.pairs import INDICES, VALUES, column_names
-from mpired.errors import DatatypeError, OpError, UsageError
+from mpired.errors import DatatypeError, InputWarning, OpError, UsageError
 from mpired.formats import InputOptions, RankFile, decoding, format_named
 from mpired.formats.array import UNKNOWN_COUNT, with_stored
 from mpired.formats.derived import GeneratedIndices, Widening, widened, with_indices
-from mpired.formats.rank import Kept
+from mpired.formats.rank import Kept, reasons, some_names
 from mpired.formats.recognise import by_suffix
 from mpired.log import step
 from mpired.options import OPTIONS, Options
@@ -122,15 +122,8 @@ def _check(request: Request, formats: Collection[str]) -> None:
         ops.check_buffers(op, buffers, ops.Use.REDUCE, offers)
         if op.rules != ops.Rules():
             ops.check_rules(op, [datatype for _, datatype in buffers], max(map(len, request.combined)))
-    kept: list[Kept] = []
-    for file in (file for files in groups for file in files) if options["keep"] else ():
-        if file.kept is None:
-            reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
-            raise UsageError("`keep`", f"{reason}; leave it out")
-        kept.append(file.kept)
-    # All ranks have the same; if they may differ each is decoded alone.
-    for each in [kept] if request.inputs.check_coordinates and kept else [[one] for one in kept]:
-        decoding.check_kept(each, "rank 0 of group A" if len(groups) > 1 else "rank 0")
+    if options["keep"]:
+        _check_kept(request)
     if skipped:
         log.tell(skipped_warning(skipped, sum(map(len, request.words)) + len(skipped)))
     if options["sort"] == "given" and options["rank_regex"] is None:
@@ -148,6 +141,27 @@ def _check(request: Request, formats: Collection[str]) -> None:
 def _offers(collective: Collective, options: Options) -> set[str]:
     """Return the options that a message may offer: a result in place has no place for elements of another datatype."""
     return {*collective.options} - ({"accumulate_in", "index"} if options["in_place"] else set())
+
+
+def _check_kept(request: Request) -> None:
+    """Raise an error unless all ranks have the same arrays that are kept; warn of those that cannot be."""
+    groups = request.groups
+    kept: list[Kept] = []
+    for file in (file for files in groups for file in files):
+        if file.kept is None:
+            reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
+            if file.names:
+                reason = f"matches only {file.noun}s of {file.source.name} that are combined; it has"
+                reason = f"{reason} {some_names(file.names)}, and `columns` combines fewer"
+            raise UsageError("`keep`", f"{reason}; leave it out")
+        kept.append(file.kept)
+    if (unkept := groups[0][0].unkept) and not request.options["in_place"]:
+        it = "it" if len(unkept) == 1 else "them"
+        reason = f"{'; '.join(reasons(unkept))}; `keep` does not carry {it}, and results are without {it}"
+        log.tell(InputWarning(f"{groups[0][0].source.name}: {reason}"))
+    # All ranks have the same; if they may differ each is decoded alone.
+    for each in [kept] if request.inputs.check_coordinates else [[one] for one in kept]:
+        decoding.check_kept(each, "rank 0 of group A" if len(groups) > 1 else "rank 0")
 
 
 def _inputs(chosen: Sequence[ops.Op], options: Options, context: Context) -> InputOptions:

@@ -289,19 +289,12 @@ def inspect(
     has_library, library = library is not None, library or Library(PiecesFile)
     by_name = {array.name: array for array in arrays}
     combined, kept = chosen(source, by_name, inputs)
-    carried = [each for each in arrays if each.name in kept or (each.carried and each.name not in combined)]
-    for number, array in enumerate(carried):
-        if array.digest:
-            continue
-        if not array.keeps or array.shape is None or not has_library:
-            what = _other(array).reason if array.dtype is None else f"{array.name!r} holds {_other(array).label}"
-            raise DatatypeError(source.name, f"{what}, which `keep` does not carry in this format; leave it out")
-        with errors_of(source.name, library.errors), closing(library.opener(array.source or source)) as file:
-            carried[number] = array._replace(digest=file.digest(array))
+    some = [each for each in arrays if each.name in kept or (each.carried and each.name not in combined)]
+    carried, unkept = _carried(source, inputs, some, library if has_library else None)
     names, others = dict.fromkeys(each.name for each in carried), list[SkippedArray]()
     headers = [by_name[name] for name in combined]
     if not headers:
-        rest = [each for each in arrays if each.name not in names]
+        rest = [each for each in arrays if each not in some]
         headers = [each for each in rest if _is_taken(each, inputs) and (has_library or each.stored or each.dtype)]
         taken = {each.name for each in headers}
         others = [_other(each) for each in rest if each.name not in taken]
@@ -310,8 +303,30 @@ def inspect(
     else:
         buffers = [_buffer(source, inputs, header, library, arrays) for header in headers]
     ignored = picked(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_coordinates else names
+    kept = dict.fromkeys(name for name in kept if name in names)
     same = KeptArrays(source, tuple(carried), library, kept, {*ignored}, inputs.coordinate_rtol)
-    return RankFile(source, buffers, others, tuple(by_name), kept=same if carried else None, headers=headers)
+    found = RankFile(source, buffers, others, tuple(by_name), headers=headers, unkept=unkept)
+    return found._replace(kept=same) if carried or unkept else found
+
+
+def _carried(
+    source: Source, inputs: InputOptions, some: Sequence[ArrayHeader], library: Library | None
+) -> tuple[list[ArrayHeader], list[SkippedArray]]:
+    """Return the arrays that results carry, with their digests, and those that they cannot, which a pattern matches."""
+    carried, unkept = list[ArrayHeader](), list[SkippedArray]()
+    for array in some:
+        if array.digest:
+            carried.append(array)
+        elif library is not None and array.keeps and array.shape is not None:
+            with errors_of(source.name, library.errors), closing(library.opener(array.source or source)) as file:
+                carried.append(array._replace(digest=file.digest(array)))
+        else:
+            other = _other(array)
+            reason = other.reason if array.dtype is None else f"{array.name!r} holds {other.label}"
+            if array.carried or array.name in inputs.keep:
+                raise DatatypeError(source.name, f"{reason}, which `keep` does not carry in this format; leave it out")
+            unkept.append(other._replace(reason=reason))
+    return carried, unkept
 
 
 def _is_taken(array: ArrayHeader, inputs: InputOptions) -> bool:

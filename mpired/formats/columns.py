@@ -13,7 +13,7 @@ import operator
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias
@@ -25,7 +25,7 @@ from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import TIMES, Datatype, Group, from_dtype, value_type
 from mpired.datatypes.pairs import FIELDS
 from mpired.datatypes.times import as_times, time_type
-from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
+from mpired.errors import BufferFileError, DatatypeError, shortened
 from mpired.formats import streamed
 from mpired.formats.array import Array, Reader
 from mpired.formats.arrow_arrays import (
@@ -41,7 +41,7 @@ from mpired.formats.arrow_arrays import (
 )
 from mpired.formats.decoding import apart
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import Encoder
+from mpired.formats.layout import Encoder, check_names
 from mpired.formats.missing import NullsError
 from mpired.formats.rank import Model, RankFile, SkippedArray, check_pair, chosen, declared, some_names
 from mpired.formats.streamed import ColumnFile, ColumnReader, TableFile, Values, form_of
@@ -146,17 +146,21 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     contents = asked(inputs.context, source, opener, operator.methodcaller("contents"))
     names = contents[0].names
     combined, kept = chosen(source, names, inputs)
-    table = TableHeader(source, opener, tuple(kept), *contents)
-    others = _others(table, inputs)
+    numbers = Counter(names)
+    if twice := next((name for name in (*combined, *inputs.keep) if numbers[name] > 1), None):
+        raise BufferFileError(source.name, _no_buffer(twice, pa.null(), names))
+    matched = [each for each in contents[0] if each.name in kept and each.name not in inputs.keep] if kept else []
+    unkept = {each.name for each in matched if numbers[each.name] > 1 or not has_arrays(each.type)}
+    table = TableHeader(source, opener, tuple(name for name in kept if name not in unkept), *contents)
+    others = _others(table, inputs, unkept)
     if not combined:
         left = {*kept, *(other.name for other in others)}
         combined = dict.fromkeys(name for name in names if name not in left)
-    numbers = Counter(names)
-    if twice := next((name for name in (*combined, *kept) if numbers[name] > 1), None):
-        raise BufferFileError(source.name, _no_buffer(twice, pa.null(), names))
     columns = [tuple(combined)] if inputs.pair else [(name,) for name in combined]
     buffers = tuple(_buffer(table, inputs, each) for each in columns)
-    return RankFile(source, buffers, others, tuple(names), kept=table if inputs.keep else None)
+    rest = tuple({each.name: each for each in others if each.name in unkept}.values())
+    others = [] if inputs.columns or inputs.pair else [each for each in others if each.name not in unkept]
+    return RankFile(source, buffers, others, tuple(names), kept=table if inputs.keep else None, unkept=rest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,10 +321,10 @@ def _datatype(kind: pa.DataType) -> Datatype | None:
     return None
 
 
-def _others(table: TableHeader, inputs: InputOptions) -> tuple[SkippedArray, ...]:
-    """Return the columns that hold no numbers or share a name, unless the columns were chosen."""
-    if inputs.columns or inputs.pair:
-        return ()
+def _others(table: TableHeader, inputs: InputOptions, unkept: Collection[str]) -> list[SkippedArray]:
+    """Return the columns that hold no numbers or share a name; if the columns were chosen, those not kept alone."""
+    if not unkept and (inputs.columns or inputs.pair):
+        return []
     names, nrows = table.schema.names, sum(table.rows)
     counts, others = Counter(names), []
     for field, nulls in zip(table.schema, table.nulls, strict=True):
@@ -332,7 +336,7 @@ def _others(table: TableHeader, inputs: InputOptions) -> tuple[SkippedArray, ...
         group = None if datatype is None else datatype.group
         other = SkippedArray(name, str(kind), reason, nrows, label=_in_words(kind), group=group, nulls=nulls)
         others.append(other._replace(keeps=has_arrays(kind)))
-    return tuple(others)
+    return others
 
 
 def _no_buffer(name: str, kind: pa.DataType, names: Sequence[str] = ()) -> str:
@@ -451,7 +455,7 @@ def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
     order = schema.names if schema is not None else kept.schema.names if kept else []
     places = {name: place for place, name in enumerate(order)}
     placed = [(places[name], kept.schema.field(name)) for name in kept.names] if kept else []
-    carried, columns = {field.name for _, field in placed}, []
+    columns = []
     for buffer in model.buffers:
         datatype = buffer.datatype
         if schema is not None:
@@ -462,12 +466,10 @@ def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
             fields = [pa.field(buffer.name or "_".join(datatype.fields) or "value", _type_of(datatype))]
         columns.append(tuple(field.name for field in fields))
         for field in fields:
-            if field.name in carried:
-                reason = f"names the column {field.name!r}, and results have another of that name; leave it out"
-                raise UsageError("`keep`", reason)
             own = buffer.columns if schema is None else (field.name,)
             place = min((places.get(name, len(places)) for name in own), default=len(places))
             placed.append((place, field.with_nullable(field.nullable or buffer.nullable)))
+    check_names([name for own in columns for name in own], kept.names if kept else (), model.format)
     fields = [field for _, field in sorted(placed, key=operator.itemgetter(0))]
     return pa.schema(fields, None if schema is None else schema.metadata), columns
 

@@ -11,14 +11,24 @@ from typing import Any, NamedTuple
 
 from mpired import installed, interrupts
 from mpired.datatypes import TIMES, Group, value_type
-from mpired.datatypes.pairs import FIELDS, field_type
+from mpired.datatypes.pairs import FIELDS, column_of, field_type
 from mpired.datatypes.times import is_of_numpy
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
 from mpired.formats.array import Array
 from mpired.formats.input_options import InputOptions
-from mpired.formats.layout import ArrayLayout, Encoder, FlatLayout, Layout, in_scratch, in_two, paired, reads_back
+from mpired.formats.layout import (
+    ArrayLayout,
+    Encoder,
+    FlatLayout,
+    Layout,
+    check_names,
+    in_scratch,
+    in_two,
+    paired,
+    reads_back,
+)
 from mpired.formats.memory import MemorySource
 from mpired.formats.missing import Missing
 from mpired.formats.rank import Cells, Kept, Model, RankFile
@@ -42,6 +52,7 @@ class Format(NamedTuple):
     needs_type: bool = False
     has_columns: bool = False  # whether it holds any number of buffers, each with a name; else one
     has_arrays: bool = False  # whether each of its buffers has a shape of its own; else they are columns of one length
+    unnamed: str = "value"  # of such a format the name of an array without one, with {} for its number
     c_order: bool = False  # whether its arrays have no form in Fortran order
     has_notes: bool = False  # whether its files can say where they come from, which `note` of its module reads
     # which others its files can have beside those that are buffers, "columns" of any type or "arrays"; `prepare` then
@@ -104,6 +115,8 @@ class Format(NamedTuple):
         is_rare = any(each.alone is not None or each.datatype.group in TIMES for each in buffers)
         if self.c_order or buffers[1:] or is_rare:
             self._check(model)
+        if self.has_arrays and (buffers[1:] or model.kept):
+            check_names(self._names(buffers), () if is_other or not kept else kept.names, self.name)
         if is_other and model.kept:
             return self._carrying(model, kept)
         if model.format != self.name:  # what a file of another format has besides its elements means nothing here
@@ -136,9 +149,17 @@ class Format(NamedTuple):
             raise DatatypeError("arrays in Fortran order", f"have no form in {self.name}; use `to='npy'` or `to='npz'`")
         new = [each.name for each in buffers if each.alone is not None]
         names = [*new, *(model.kept.names if model.kept else ())]
-        if twice := next((name for name in new if names.count(name) > 1), None):
+        if len({*names}) < len(names) and (twice := next((name for name in new if names.count(name) > 1), None)):
             reason = f"gives a result the name {twice!r}, which another array of the file has"
             raise UsageError("`op`", f"{reason}; put {{op}} into the name of `output`, for a file of each op")
+
+    def _names(self, buffers: Sequence[Array]) -> list[str]:
+        """Return the names that results get."""
+        names: list[str] = []
+        for number, each in enumerate(buffers):
+            parts = [column_of(each.name, each.columns, field) for field in FIELDS]
+            names += parts if self.has_nulls and in_two(each) else [each.name or self.unnamed.format(number)]
+        return names
 
     def _carrying(self, model: Model, kept: Kept) -> Layout:
         """Say how a result is written with arrays from a file of another format, as far as they have a form here."""
@@ -157,10 +178,11 @@ class Format(NamedTuple):
         if not carried:
             lacking = listed([each.name for each in arrays if each.nullable])
             why = f", which cannot mark missing elements of '{lacking}'" if lacking else ""
+            if arrays and not lacking:
+                why = f", which cannot hold '{listed([each.name for each in arrays])}'"
             reason = f"carries {kept.kind} into results that can hold them, and this one is {self.name}{why}"
-            raise UsageError("`keep`", f"{reason}; leave it out")
-        if twice := next((name for each in model.buffers for name in each.columns if name in names), None):
-            raise UsageError("`keep`", f"names {twice!r}, and results have another of that name; leave it out")
+            raise UsageError("`keep`", f"{reason}; leave it out, or write {model.format}")
+        check_names(self._names(model.buffers), names, self.name)
         others = () if self.is_text else (each.result._replace(nullable=each.nullable) for each in carried)
         layout: Any = self.prepare(model._replace(buffers=(*model.buffers, *others), kept=None))
 

@@ -220,7 +220,7 @@ class HdfFile(ArrayFile):
     def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
         """Return where the elements of an array of the file lie, in one piece as NumPy has them; else None."""
         offset: int | None = dataset.id.get_offset() if nbytes else None  # None unless they are in one piece
-        if offset is None or not dataset.id.get_type().equal(h5t.py_create(dtype, logical=True)):
+        if offset is None or not _is_of(dataset.id.get_type(), dtype):
             return None
         if offset + nbytes > self._source.nbytes:
             reason = f"{dataset.name!r} ends at byte {offset + nbytes}, and the file has {self._source.nbytes}"
@@ -420,7 +420,15 @@ def is_plain(dataset: h5py.Dataset) -> bool:
     """Return whether NumPy has the type of an array, if that is a number, and not only a wider one."""
     tid = dataset.id.get_type()
     is_number = isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID)
-    return not is_number or bool(tid.equal(h5t.py_create(dataset.dtype, logical=True)))
+    return not is_number or _is_of(tid, dataset.dtype)
+
+
+def _is_of(tid: Any, dtype: np.dtype) -> bool:
+    """Return whether a type of a file is NumPy's."""
+    if isinstance(tid, h5t.TypeIntegerID) and dtype.itemsize == 1:  # the file may declare an order of the one byte
+        tid = tid.copy()
+        tid.set_order(h5t.ORDER_LE)
+    return bool(tid.equal(h5t.py_create(dtype, logical=True)))
 
 
 def leads(tid: Any) -> bool:

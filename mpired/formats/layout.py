@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple, TypeAlias
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from mpired.datatypes import Group
 from mpired.datatypes.pairs import FIELDS, field_type
+from mpired.errors import UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
 from mpired.formats.array import Array, blocks
@@ -89,16 +90,29 @@ def in_two(array: Array) -> bool:
     return array.datatype.group is Group.PAIR and (len(array.columns) == len(FIELDS) or array.nullable)
 
 
+def check_names(names: Sequence[str], kept: Collection[str], form: str) -> None:
+    """Raise `UsageError` if two arrays of a result, or one and an array that is kept, would have one name."""
+    every = [*names, *kept]
+    if len({*every}) == len(every):
+        return
+    twice = next(name for name in every if every.count(name) > 1)
+    if twice in kept:
+        raise UsageError("`keep`", f"names {twice!r}, and results have another of that name; leave it out")
+    reason = f"names two arrays that would both be {twice!r} in {form}; choose one of them, or rename it"
+    raise UsageError("`columns`", reason)
+
+
+def part_of(pairs: Array, field: str) -> Array:
+    """Return the values or the indices of native pairs as an array."""
+    return pairs._replace(datatype=field_type(pairs.datatype, field), stored=pairs.stored[[field]])
+
+
 def paired(layout: Any, fields: Sequence[Sequence[str]]) -> Encoder:
     """Return the layout of results whose parts, which are `fields` of them, are written by another layout."""
 
     def encode(results: Sequence[Array], fd: int) -> None:
-        parts = [
-            pairs._replace(datatype=field_type(pairs.datatype, field), stored=pairs.stored[[field]]) if field else pairs
-            for pairs, own in zip(results, fields, strict=True)
-            for field in own
-        ]
-        layout.encode(parts, fd)
+        both = zip(results, fields, strict=True)
+        layout.encode([part_of(each, field) if field else each for each, own in both for field in own], fd)
 
     ends = np.cumsum([len(own) for own in fields])
     missing = (of_parts(own, layout.missing[end - len(own) : end]) for own, end in zip(fields, ends, strict=True))

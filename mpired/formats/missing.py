@@ -40,6 +40,13 @@ class Missing(NamedTuple):
         lacks |= False if other is None else ~other
         return ~lacks if lacks.any() else None
 
+    def mark(self, block: np.ndarray, where: Any) -> None:
+        """Put the values of missing elements into a block, in both fields of pairs."""
+        if self.values:
+            (block[self.field] if self.field else block)[where] = self.values[0]
+        if self.also is not None:
+            self.also.mark(block, where)
+
     def hidden(self, block: np.ndarray, there: np.ndarray | None) -> int:
         """Return how many elements of a block are there, and have a value that means the opposite."""
         present = self.present(block)

@@ -231,7 +231,7 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
     old = _ClassicHeader(_64_BIT_OFFSET, 0, {}, {}, {}) if model.source is None else _read_header(model.source)
     dimensions = dict(old.dimensions)
     new = {each.name or "value": _new(each, old, dimensions, model.cells) for each in model.buffers}
-    kept = set(model.kept.names if model.kept else ()) - new.keys()
+    kept = set(model.kept.names if model.kept else ())
     variables = {name: each for name, each in old.variables.items() if name in new or name in kept} | new
     char = _FORMS[_CHAR]
     attributes = {key: each for key, each in old.attributes.items() if key != _HISTORY or each.dtype == char}

@@ -97,6 +97,7 @@ class RankFile(NamedTuple):
     headers: Sequence[Any] = ()  # an `arrays.ArrayHeader` for each array that is combined, in formats with attributes
     noun: str = "array"  # the format's word for one
     shards: Sequence[Source] = ()  # the files with its elements, if the source is only their index
+    unkept: Sequence[SkippedArray] = ()  # arrays that a pattern of `keep` matches, and that results cannot carry
 
     def __repr__(self) -> str:
         """Say what `mpired info` says, on one line."""
@@ -138,9 +139,7 @@ class RankFile(NamedTuple):
             array, *others = lacking
             more = also([",".join(each.columns) for each in others])
             errors.append(null_error(self.source, array.columns, array.nulls or 0, more=more))
-        alike: dict[str, list[SkippedArray]] = {}
-        for other in unused:
-            alike.setdefault(other.reason.replace(repr(other.name), "", 1), []).append(other)
+        alike = reasons(unused)
         ways: list[str] = []  # out of all these reasons, which the last one has
         if self.names:
             groups = [(each.name, each.datatype.group) for each in self.buffers]
@@ -149,12 +148,16 @@ class RankFile(NamedTuple):
             names = [each.name for each in unused]
             if keeps and ways[0] and len(set(names)) == len(names) and all(each.keeps for each in unused):
                 ways.append(f"carry what all ranks have in common with `keep='{values.listed(names)}'`")
-        for number, (first, *same) in enumerate(alike.values(), 1):
-            own = max((each.way_out for each in (first, *same)), key=len)
+        for number, (reason, same) in enumerate(alike.items(), 1):
+            own = max((each.way_out for each in same), key=len)
             ends = ways_out(own, *(ways if number == len(alike) else ()))
-            errors.append(DatatypeError(self.source.name, f"{first.reason}{also([each.name for each in same])}{ends}"))
+            errors.append(DatatypeError(self.source.name, f"{reason}{ends}"))
         if not self.buffers and not unused:
-            errors.append(BufferFileError(self.source.name, "holds no array or column"))
+            reason, carried = "holds no array or column", self.kept.names if self.kept else ()
+            if carried:
+                reason = f"has no {self.noun} to combine, because results carry {some_names(carried)}"
+                reason += "; choose those to combine with `columns`"
+            errors.append(BufferFileError(self.source.name, reason))
         return errors
 
     def only_buffer(self) -> Array:
@@ -165,6 +168,14 @@ class RankFile(NamedTuple):
             reason = f"holds {len(self.buffers)} {self.noun}s ({names}), and one is needed; choose one with `columns`"
             raise UsageError(self.source.name, reason)
         return self.buffers[0]
+
+
+def reasons(others: Iterable[SkippedArray]) -> dict[str, list[SkippedArray]]:
+    """Return why arrays are not combined or carried, once for all that have one reason."""
+    alike: dict[str, list[SkippedArray]] = {}
+    for each in others:
+        alike.setdefault(each.reason.replace(repr(each.name), "", 1), []).append(each)
+    return {f"{first.reason}{also([each.name for each in same])}": [first, *same] for first, *same in alike.values()}
 
 
 def choice(columns: Sequence[tuple[str, Group]], taken: Group | None) -> str:

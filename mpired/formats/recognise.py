@@ -46,6 +46,7 @@ _ROWS: tuple[Format, ...] = (
     _COLUMNS._replace(name="arrows", suffixes=(".arrows",), own="arrow", kinds=(foreign.ARROW_STREAM,),
         doc="Arrow IPC stream; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
     _ARRAYS._replace(name="npz", suffixes=(".npz",), kinds=(foreign.NPZ,), has_times=True, c_order=False,
+        unnamed="arr_{}",
         doc="NumPy's archive of arrays, each a buffer"),
     _ARRAYS._replace(name="safetensors", suffixes=(".safetensors", INDEX_SUFFIX), magic=SHARDS_HEAD,
         kinds=(foreign.SAFETENSORS,), has_notes=True, in_place=True, noun="tensor", doc="tensors, each a buffer"),

@@ -17,7 +17,7 @@ from mpired.datatypes import Datatype, Group
 from mpired.datatypes.times import as_times, dtype_name
 from mpired.errors import escaped
 from mpired.formats.array import Array
-from mpired.formats.layout import Encoder
+from mpired.formats.layout import Encoder, check_names
 from mpired.formats.rank import Model
 from mpired.log import track
 
@@ -30,6 +30,9 @@ _FIRST, _LAST = 10, 5  # elements of a table
 def prepare(model: Model) -> Encoder:
     """Say how results like `model` are written, also columns that are kept, in the order of their file."""
     kept, lines = model.kept, globals()[f"{model.format}_lines"]
+    if lines is csv_lines:
+        names = [name for each in model.buffers for name in column_names(each)]
+        check_names(names, kept.names if kept else (), model.format)
 
     def encode(results: Sequence[Array], fd: int) -> None:
         if kept is not None:

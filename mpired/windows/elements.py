@@ -215,7 +215,7 @@ class BatchElements:
         elements, marked = self.elements, window.marked
         if marked is not None and window.nullable:  # other values mean it already, such as those beyond a valid range
             present = marked.present(elements)
-            elements[self._null if present is None else self._null & present] = marked.values[0]
+            marked.mark(elements, self._null if present is None else self._null & present)
         elif self._null.any() and (value := absent(self._datatype, self._op)) is not None:
             elements[self._null] = value
         return elements, ~self._null

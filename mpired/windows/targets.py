@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from mpired.context import Context
+from mpired.datatypes.pairs import FIELDS
 from mpired.errors import DatatypeError, OutputExistsError, UsageError
 from mpired.files import calls
 from mpired.files.keys import Keys
@@ -25,7 +26,7 @@ from mpired.formats.conventions import DTYPE
 from mpired.formats.convert import in_form
 from mpired.formats.decoding import apart, write_to
 from mpired.formats.input_options import ORDERS
-from mpired.formats.layout import write_native
+from mpired.formats.layout import part_of, write_native
 from mpired.ops import Op, may_be_null, neutral
 from mpired.ops.state import Elements
 from mpired.sources.local import LocalSource, stamp_of
@@ -87,7 +88,10 @@ class WindowFile:
         assert self.like is not None  # noqa: S101 - else elements are changed where they lie
         assert self.scratch is not None  # noqa: S101 - as above
         source = LocalSource(self.name, self.scratch.shared.path)
-        changed = [each._replace(source=source) for each in self.windows]
+        windows, changed = [each._replace(source=source) for each in self.windows], list[Array]()
+        for each in windows:  # pairs of two arrays are these
+            parts = zip(FIELDS, each.columns, strict=False) if len(each.columns) > 1 else ()
+            changed += [part_of(each, field)._replace(name=name) for field, name in parts] or [each]
         apart(context, self.like.name, write_to, draft.shared, self.format.rewrite, self.like, changed)
         if self.is_new:
             self.like.check_unchanged()
@@ -95,7 +99,8 @@ class WindowFile:
     def check_commit(self, commit: str) -> None:
         """Raise `UsageError` if the call asks to patch a file that can only be written again."""
         if self.like is not None and commit == "journal":
-            chunked = "have chunks, codecs or missing values"
+            are_pairs = any(len(each.columns) > 1 for each in self.windows)
+            chunked = "are pairs of two arrays" if are_pairs else "have chunks, codecs or missing values"
             how = chunked if self.format.in_place else f"are encoded or checked by {self.format.name}"
             reason = f"changes elements where they lie, and those of {self.name} {how}"
             raise UsageError("`commit='journal'`", f"{reason}; leave it out, which writes the file again")
@@ -103,13 +108,18 @@ class WindowFile:
 
 def open_window(source: LocalSource, request: WindowRequest, target: Target | None, stack: ExitStack) -> WindowFile:
     """Inspect a locked file, or one of a dry run, and decode the elements unless they are flat."""
-    # The datatype, the columns, and of a raw file the byte order; the other options describe origins alone.
+    # The datatype, the columns, and of a raw file the byte order; most other options describe origins alone.
     declared = request.within or request.inputs.datatype
     inputs = request.inputs._replace(datatype=declared, format=None, offset=0, count=None, pair=None, window=True)
     row = recognise(source, inputs)
     if request.within is not None and not row.needs_type:
         inputs = inputs._replace(datatype=None)
     file = row.inspect(source, inputs)
+    if pair := request.inputs.pair:
+        if request.origins and len(own := request.origins[0][0].array.columns) == len(pair):  # not patterns of names
+            pair = own[0], own[1]
+        if {*pair} <= {*file.names}:  # else it has pairs in one array
+            file = row.inspect(source, inputs._replace(pair=pair))
     file.check(inputs.taken)
     # A reader such as xarray would take every number but 0 for true.
     truths = [each.name for each in file.headers if each.attributes.get(DTYPE) == "bool"]
@@ -204,9 +214,6 @@ def _new_columns(name: str, row: Format, request: WindowRequest, draft: Draft | 
         if request.within is not None:
             why = "`accumulate_in` has another datatype; name an npy target, or one that exists"
         raise UsageError("`create`", f"makes the columns of the first origin, and {why}")
-    if any(len(array.columns) > 1 for array in model.buffers):
-        reason = f"makes pairs of two columns, which {row.name} targets do not have; name an npy target"
-        raise UsageError("`pair`", reason)
     nbytes = sum(each.count * each.stored.itemsize for each in model.buffers)
     window = WindowFile(name, row, (), draft, nbytes, like=model.source, rewriting=row.rewriting(model.source))
     if draft is None:
@@ -244,7 +251,7 @@ def _native(source: Source, column: Array, row: Format, request: WindowRequest) 
     shape = (column.count,) if column.shape is None else column.shape
     form, marked = column.datatype.form, column.missing
     array = Array(source, column.datatype, column.count, form, 0, shape, column.fortran_order, name=column.name)
-    array = array._replace(nulls=column.nulls, marked=marked)
+    array = array._replace(parts=column.parts, nulls=column.nulls, marked=marked)
     nullable = marked is not None and bool(marked.values)
     if row.has_nulls and not row.has_arrays:  # the format says so beside the values
         nullable = column.nulls != 0 or request.complete is not None
@@ -256,8 +263,8 @@ def _native(source: Source, column: Array, row: Format, request: WindowRequest) 
 def _initial(op: Op, array: Array) -> Iterator[Elements]:
     """Yield the elements of a new array: missing ones, which take the first value that comes, if they may be that."""
     element, are_missing = neutral(op, array.datatype).reshape(1), op.rules.nulls == "ignore" and array.nulls != 0
-    if are_missing and array.missing is not None and array.missing.values:
-        element = np.full(1, array.missing.values[0], element.dtype)
+    if are_missing and array.missing is not None:
+        array.missing.mark(element, slice(None))
     for block in _repeated(element, array.count):
         yield block, np.zeros(len(block), np.bool_) if are_missing else None
 

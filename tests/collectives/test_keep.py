@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
@@ -89,6 +90,36 @@ def test_refusals(tmp_path):
     check_refusals(tmp_path, rows)
     with pytest.raises(UsageError, match="`keep`: carries columns"):
         mpired.reduce([np.zeros(3)], "sum", keep="key")
+
+
+def test_two_arrays_of_a_result_never_have_one_name(tmp_path):
+    """Where the format names a column without a name, where `index` makes a column, and where a file has it twice."""
+    pq.write_table(pa.table([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], names=["", "value", "arr_0"]), tmp_path / "r.parquet")
+    write(tmp_path / "dup.arrow", pa.table([[1.0], [2], [3]], names=["x", "d", "d"]))
+    with h5py.File(tmp_path / "r.h5", "w") as file:
+        file.update({"w": np.arange(2.0), "w_index": np.arange(2)})
+    words = ["reduce", "--op", "sum", "r.parquet", "-f", "-o"]
+    rows = [
+        ([*words, f"o.{form}", "--columns", '"",value'], 2, "--columns: names two arrays that would both be 'value' in")
+        for form in ("nc", "h5", "zarr.zip", "safetensors", "csv", "arrow")
+    ]
+    rows += [
+        ([*words, "o.npz", "--columns", '"",arr_0'], 2, "would both be 'arr_0' in npz; choose one of them, or rename"),
+        ([*words, "o.h5", "--columns", '""', "--keep", "value"], 2, "--keep: names 'value', and results have another"),
+        ("reduce --op maxloc --index rank --columns w --keep w_index r.h5 -o o.h5", 2, "--keep: names 'w_index', and"),
+        ("reduce --op sum --columns w,w_index --keep [w] r.h5 -o o.h5", 2, "only datasets of r.h5 that are combined"),
+        ("reduce --op sum --keep * r.h5 -o o.h5", 3, "carry 'w', 'w_index'; choose those to combine with --columns"),
+        ("reduce --op sum --columns x --keep d dup.arrow -o o.arrow", 3, "has 2 columns named 'd'"),
+    ]
+    check_refusals(tmp_path, rows)
+    succeeded(run(*words, "o.npz", "--columns", '"",value', "-q", cwd=tmp_path))
+    with np.load(tmp_path / "o.npz") as found:
+        assert {name: each.tolist() for name, each in found.items()} == {"arr_0": [1, 2], "value": [3, 4]}
+    succeeded(run(*words, "o.parquet", "--columns", '"",value', "-q", cwd=tmp_path))
+    assert pq.read_table(tmp_path / "o.parquet").to_pydict() == {"": [1, 2], "value": [3, 4]}
+    outcome = run("reduce", "--op", "sum", "--columns", "x", "--keep", "*", "dup.arrow", "-o", "o.arrow", cwd=tmp_path)
+    assert (outcome.status, "2 columns named 'd'" in outcome.err) == (0, True), outcome
+    assert read(tmp_path / "o.arrow").to_pydict() == {"x": [1]}
 
 
 def test_arrays_of_kept_columns(tmp_path):

@@ -201,3 +201,25 @@ def test_structures_with_fields_that_are_arrays(chunks, tmp_path):
     assert run("diff", "0.h5", "0.h5", cwd=tmp_path).status == 0
     outcome = run("diff", "0.h5", "1.h5", cwd=tmp_path)
     assert (outcome.status, b"s[13].parts[1][2]: 83.0 84.0" in outcome.out) == (1, True), outcome
+
+
+@each("chunks", [None, (2,)])
+def test_bytes_with_a_declared_order(chunks, tmp_path):
+    """It means nothing: they can be updated, and results declare it, too."""
+    kinds = {"i": (h5py.h5t.STD_I8BE, "i1"), "u": (h5py.h5t.STD_U8BE, "u1")}
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    if chunks:
+        plist.set_chunk(chunks)
+    for number in range(2):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            for name, (tid, form) in kinds.items():
+                made = h5py.h5d.create(file.id, name.encode(), tid, h5py.h5s.create_simple((4,)), plist)
+                made.write(h5py.h5s.ALL, h5py.h5s.ALL, np.arange(1, 5, dtype=form) * 10 - number)
+    with h5py.File(tmp_path / "0.h5") as one, h5py.File(tmp_path / "1.h5") as two:
+        expected = {name: (one[name][()] + two[name][()]).tolist() for name in kinds}
+    reduce(tmp_path, "sum", "0.h5", "1.h5", "-o", "r.h5")
+    assert run("accumulate", "-q", "--op", "sum", "0.h5", "1.h5", cwd=tmp_path) == (0, b"", "")
+    for name in ("r.h5", "0.h5"):
+        with h5py.File(tmp_path / name) as file:
+            assert {each: file[each][()].tolist() for each in file} == expected
+            assert all(file[each].id.get_type().equal(tid) for each, (tid, _) in kinds.items())

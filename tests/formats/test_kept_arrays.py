@@ -178,7 +178,7 @@ def test_another_format_has_the_arrays_of_numbers(form, to, without, tmp_path_fa
     for jobs in (1, 2):
         out = folder / f"{jobs}{to}"
         done = mpired.reduce(ranks, "mean", columns=combined, keep=kept, output=out, jobs=jobs)
-        assert sorted(done.left_out) == sorted(without.split())
+        assert sorted(done.left_out) == sorted([*without.split(), *({"nothing", "no words"} & old.keys())])
     assert (folder / f"1{to}").read_bytes() == (folder / f"2{to}").read_bytes()
     load = next(load for _, load, _, suffix in FORMS.values() if suffix == to)
     new = load(folder / f"1{to}")
@@ -278,8 +278,43 @@ def test_packed_and_missing_values_in_another_format(form, tmp_path):
             assert file[name][...].tolist() == [fill if each is None else each for each in values], name
     assert group["marked"][...].tolist() == [10, group["marked"].attrs["_FillValue"], 12, 13]
     told = run(*words, "o.npz", cwd=tmp_path).err
-    assert told.endswith(" -> o.npz (npz), without packed, all_there, marked\n")
+    assert told.endswith(" -> o.npz (npz), without x, packed, all_there, 1 more\n")
     assert sorted(all_npz(tmp_path / "o.npz")) == sorted(["height", "unsigned", "w"])
+
+
+ODD = {  # of files with arrays that results cannot carry, what is said of each
+    "hdf5": {"links": "'links' holds references, not numbers", "far": "'far' is stored in another file (nowhere.h5:x)"},
+    "npz": {"o": "array 'o': holds Python objects, which are pickled code and never loaded"},
+    "zarr": {"o": "array 'o' cannot be opened (ValueError: No Zarr data type found"},
+}
+
+
+@each("form", ODD)
+def test_a_pattern_leaves_out_what_cannot_be_carried(form, tmp_path_factory):
+    """And a warning says what and why; a name that is written out makes it an error."""
+    folder, odd, (_, load, suffix, to) = tmp_path_factory.mktemp(form), ODD[form], FORMS[form]
+    path, out, arrays = folder / f"r{suffix}", folder / f"o{to}", {"w": weights(0), "k": np.arange(3)}
+    if form == "hdf5":
+        with h5py.File(path, "w") as file:
+            file["w"], file["k"], file["far"] = *arrays.values(), h5py.ExternalLink("nowhere.h5", "x")
+            file.create_dataset("links", (1,), h5py.ref_dtype)[0] = file["w"].ref
+    elif form == "npz":
+        np.savez(path, **arrays, o=np.array([None]))
+    else:
+        group = zarr.open_group(str(path), mode="w", zarr_format=2)
+        for name, array in {**arrays, "o": np.arange(2)}.items():
+            group.create_array(name, data=array)
+        document = path / "o" / ".zarray"
+        document.write_text(document.read_text().replace('"<i8"', '"|O"'))
+    words = ("reduce", "--op", "sum", "--columns", "w", "-f", "-o", out.name, path.name, path.name, "--keep")
+    for keep, kept in ("*", {"k": [0, 1, 2]}), (",".join(f"{name[:-1]}?" if name[1:] else "[o]" for name in odd), {}):
+        outcome = run(*words, keep, cwd=folder)
+        assert outcome.status == 0, outcome.err
+        assert all(text in outcome.err for text in (*odd.values(), ", without ", " --keep does not carry ")), (
+            outcome.err
+        )
+        assert {name: each.tolist() for name, each in load(out).items()} == {"w": (2 * weights(0)).tolist(), **kept}
+    check_refusals(folder, [([*words, name], 3, "does not carry in this format; leave it out") for name in odd])
 
 
 def test_columns_of_tables_in_files_of_arrays(tmp_path):

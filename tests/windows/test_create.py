@@ -61,7 +61,6 @@ REFUSED = [
     # Origins whose target would be another kind of file.
     ("accumulate --op sum --create new.parquet day.npy", 2, "makes npy and raw files", "a whole parquet file"),
     ("accumulate --op sum --create --origin-count 2 new.parquet p.parquet", 2, "makes npy and raw", "a whole parquet"),
-    ("accumulate --op sum --create --pair y,x new.parquet p.parquet", 2, "--pair", "npy target"),
     ("accumulate --op sum --create new.npy p.parquet", 3, "--columns"),
     ("accumulate --op sum --create --window n.npy --window ./n.npy --target-rank 0 day.npy", 2, "one file twice"),
     # Only a count or a shape that is no file is a value; whatever may be meant as one is refused.

@@ -57,6 +57,29 @@ def test_accumulating_is_the_reduction_that_goes_on(form, op, nulls, dtype, tmp_
         masked.check(reduced, expected(op, arrays, nulls))
 
 
+@each("form, nulls", [*((form, "ignore") for form in masked.FORMS), ("parquet", "propagate"), ("h5", "propagate")])
+def test_pairs_of_two_arrays(form, nulls, tmp_path_factory):
+    """The result of `index` is a target, and both arrays of a missing pair have their fill values."""
+    folder, shape = tmp_path_factory.mktemp("pairs"), (12,) if form in masked.TABLES else (3, 4)
+    ranks = [masked.write(folder / f"{i}.{form}", t=masked.drawn(i, shape)) for i in range(5)]
+    target, origin, new = paths = [folder / f"{name}.{form}" for name in ("target", "origin", "new")]
+    for path, some in (target, ranks[:2]), (origin, ranks[2:]):
+        mpired.reduce(some, "maxloc", index="rank", nulls="ignore", output=path)
+    (values, at), (others, theirs) = ([masked.read(path, name) for name in ("t", "t_index")] for path in paths[:2])
+    masks = [np.ma.getmaskarray(each) for each in (values, others)]
+    lacks, (mine, their) = (
+        np.logical_and(*masks) if nulls == "ignore" else np.logical_or(*masks),
+        (values.data, others.data),
+    )
+    takes = ~masks[1] & (masks[0] | (their > mine) | ((their == mine) & (theirs.data < at.data)))
+    for path, created in (target, {}), (new, {"create": True}):
+        origins = [origin] if path is target else [origin, target]
+        window = mpired.Window(path, nulls=nulls)
+        window.accumulate(origins, "maxloc", pair=("t", "t_index"), **created)
+        masked.check(masked.read(path, "t"), np.ma.MaskedArray(np.where(takes, their, mine), lacks))
+        masked.check(masked.read(path, "t_index"), np.ma.MaskedArray(np.where(takes, theirs.data, at.data), lacks))
+
+
 @pytest.mark.parametrize("nulls", ["ignore", "propagate"])
 def test_a_map_with_many_entries_for_one_element(nulls, tmp_path):
     draw = np.random.default_rng(9)
