@@ -231,9 +231,11 @@ def test_references_mean_the_same_objects(tmp_path):
             file.create_dataset("parts", (2, 1), h5py.regionref_dtype, chunks=(1, 1))[1, 0] = file["g/b"].regionref[1:]
             file["mixed"] = np.array([(1, file["g/b"].ref), (2, file["links"].ref)], kind)
             file.create_dataset("lists", (1,), h5py.vlen_dtype(h5py.ref_dtype))[0] = np.array([file["w"].ref])
+            file.create_dataset("rows", (1,), np.dtype((h5py.ref_dtype, (2,))))[0] = [file["w"].ref, file["g/b"].ref]
             file["w"].attrs["coordinates"] = "links"
     ranks = [tmp_path / f"r{rank}.h5" for rank in range(2)]
-    assert "links" in mpired.reduce(ranks, "mean", columns="w", output=tmp_path / "plain.h5").left_out
+    words = "reduce --op mean --columns w r0.h5 r1.h5 -o plain.h5"
+    check_refusals(tmp_path, [(f"{words} --keep mixed", 3, "'mixed': has references to 'g/b' / --keep g/b")])
     mpired.reduce(ranks, "mean", columns="w", keep="*", output=tmp_path / "out.h5")
     with h5py.File(tmp_path / "out.h5") as file:
         assert [file[each].name if each else None for each in file["links"]] == ["/w", "/g", "/", None]
@@ -241,6 +243,7 @@ def test_references_mean_the_same_objects(tmp_path):
         assert (file[part].name, file[part][part].tolist(), bool(file["parts"][0, 0])) == ("/g/b", [2], False)
         assert [file[each].name for each in file["mixed"]["to"]] == ["/g/b", "/links"]
         assert [file[each].name for each in file["lists"][0]] == ["/w"]
+        assert [file[each].name for each in file["rows"][0]] == ["/w", "/g/b"]
 
 
 @pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF4"])
