@@ -79,9 +79,8 @@ def save_netcdf(path, rank):
 def save_zarr(path, rank):
     group = zarr.open_group(str(path), mode="w", zarr_format=2)
     for name, array in {"w": weights(rank), **PLAIN, **WORDS}.items():
-        if name == "deep":  # which version 2 has not
-            continue
-        group.create_array(name, data=array)
+        if name != "deep":  # which version 2 has not
+            group.create_array(name, data=array)
 
 
 def all_npz(path):
@@ -359,9 +358,5 @@ def test_arrays_of_one_length_in_texts(tmp_path):
         file["w"], file["key"], file["step"] = np.arange(3.0), ["a", "b,c", "é"], 7
     words = ("reduce", "--op", "sum", "--columns", "w", "--keep", "*", "r.h5", "-o", "o.csv")
     assert run(*words, cwd=tmp_path).err.endswith("-> o.csv (csv), without step\n")
-    assert list(csv.reader((tmp_path / "o.csv").read_text().splitlines())) == [
-        ["w", "key"],
-        ["0.0", "a"],
-        ["1.0", "b,c"],
-        ["2.0", "é"],
-    ]
+    lines = [*csv.reader((tmp_path / "o.csv").read_text().splitlines())]
+    assert lines == [["w", "key"], ["0.0", "a"], ["1.0", "b,c"], ["2.0", "é"]]
