@@ -198,16 +198,6 @@ def _copy_file(
 def _redirect(old: h5py.Dataset, new: h5py.Dataset, made: Mapping[Any, str]) -> None:
     """Write copied references again, for the same objects of the result: the library copies them as null ones."""
 
-    def moved(each: Any) -> Any:
-        name = made.get(address(h5r.dereference(each, old.id)))
-        if name is None:
-            to = text_of(h5r.get_name(each, old.id) or b"")[1:]
-            reason = f"has references to {to!r}, which the result has not; add that to `keep`, or leave both out"
-            raise DatatypeError(repr(new.name[1:]), reason)
-        if isinstance(each, h5r.RegionReference):
-            return h5r.create(new.file.id, octets_of(f"/{name}"), h5r.DATASET_REGION, h5r.get_region(each, old.id))
-        return h5r.create(new.file.id, octets_of(f"/{name}"), h5r.OBJECT)
-
     def move(values: np.ndarray) -> None:
         for name in values.dtype.names or ():
             move(values[name])
@@ -216,12 +206,27 @@ def _redirect(old: h5py.Dataset, new: h5py.Dataset, made: Mapping[Any, str]) -> 
             if isinstance(each, np.ndarray):
                 move(each)
             elif isinstance(each, h5r.Reference) and each:  # a null one stays
-                values[place] = moved(each)
+                values[place] = _moved(each, old, new, made)
 
     for _, selection, _ in selections(old.shape, old.chunks or (), old.dtype.itemsize, 0, DECODED_NBYTES // 2):
-        values = np.array(old[selection], old.dtype)
+        values = np.array(old[selection], old.dtype.base)
         move(values)
-        new.write_direct(values, dest_sel=selection)
+        if old.dtype.subdtype:
+            new[selection] = values
+        else:
+            new.write_direct(values, dest_sel=selection)
+
+
+def _moved(each: Any, old: h5py.Dataset, new: h5py.Dataset, made: Mapping[Any, str]) -> Any:
+    """Return a reference of an old dataset as one of a new dataset."""
+    name, file = made.get(address(h5r.dereference(each, old.id))), new.file.id
+    if name is None:
+        to = text_of(h5r.get_name(each, old.id) or b"")[1:]
+        reason = f"has references to {to!r}, which the result has not; carry that, too, with `keep={to!r}`"
+        raise DatatypeError(repr(new.name[1:]), reason)
+    if isinstance(each, h5r.RegionReference):
+        return h5r.create(file, octets_of(f"/{name}"), h5r.DATASET_REGION, h5r.get_region(each, old.id))
+    return h5r.create(file, octets_of(f"/{name}"), h5r.OBJECT)
 
 
 def _add_dimensions(file: h5py.File, results: Sequence[_Result]) -> None:

@@ -190,9 +190,7 @@ class HdfFile(ArrayFile):
                 reason = f"{name!r} has elements of fewer bits than {dtype_text(dtype)}, which new ones may not fit"
                 header = header._replace(dtype=None, label=dtype_text(dtype), reason=reason, way_out="")
         is_here = not (found.outside or dataset.is_virtual or dataset.external)
-        is_here = is_here and not (isinstance(tid, h5t.TypeArrayID) and leads(tid))
-        # The objects that references mean may not be in a result: those that the user keeps are checked.
-        header = header._replace(carried=is_carried and not leads(tid), keeps=is_here)
+        header = header._replace(carried=is_carried, keeps=is_here)
         storage = [f"chunks of {dataset.chunks}"] if dataset.chunks else []
         storage += ["compact"] if plist.get_layout() == h5d.COMPACT else []
         storage += [f"{text} {own[0]}" if code == h5z.FILTER_DEFLATE and own else text for code, text, own in filters]
