@@ -186,7 +186,8 @@ class Work:
             if len(target.windows) != len(first.windows):
                 reason = "has other arrays than the first window; choose those of both with `columns`"
                 raise CountError(target.name, reason)
-            self._check_within(target)
+            if request.within is not None:
+                self._check_within(target, request.within)
             for arrays in self._origins:
                 _compare(target, arrays, request.within)
             for i, window in enumerate(target.windows):
@@ -200,12 +201,11 @@ class Work:
         if request.fetch:
             _check_one(first)
 
-    def _check_within(self, target: WindowFile) -> None:
+    def _check_within(self, target: WindowFile, within: Datatype) -> None:
         """Raise `UsageError` if the datatype of `accumulate_in` is not that of a target."""
-        op, within = self.request.op, self.request.within
-        types = list(dict.fromkeys(each.datatype for each in target.windows))
+        op, types = self.request.op, list(dict.fromkeys(each.datatype for each in target.windows))
         # Of several arrays with different datatypes it has to hold that of each.
-        if within is None or all(each.form == within.form or (types[1:] and holds(within, each)) for each in types):
+        if all(each.form == within.form or (types[1:] and holds(within, each)) for each in types):
             return
         way_out = "name the datatype of the target"
         fits = all(holds(types[0], origin.datatype) for arrays in self._origins for origin in arrays)
