@@ -258,7 +258,7 @@ def widest(op: Op, datatypes: Sequence[Datatype], within: Datatype | None = None
         return None
     forms = [np.dtype(np.bool_) if each.is_bool else each.form for each in datatypes]
     for form in (np.result_type(*forms), np.dtype(np.int64), within.form):  # a sum of truth values is an integer
-        if all(_has_values_of(form, each) for each in forms) and _has_values_of(within.form, form):
+        if all(has_values_of(form, each) for each in forms) and has_values_of(within.form, form):
             datatype = within if form == within.form else from_dtype(form)
             if datatype.group in op.groups:
                 return datatype
@@ -268,17 +268,17 @@ def widest(op: Op, datatypes: Sequence[Datatype], within: Datatype | None = None
 _REAL = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.FLOATING_POINT
 
 
-def _has_values_of(wide: np.dtype, form: np.dtype) -> bool:
+def has_values_of(wide: np.dtype, form: np.dtype) -> bool:
     """Return whether a form has each value of another one; NumPy takes a double for wider than 64 bits."""
     bits = np.iinfo(form).bits - (form.kind == "i") if form.kind in "iu" else 0
-    return np.can_cast(form, wide) and not (wide.kind == "f" and bits > np.finfo(wide).nmant + 1)
+    return np.can_cast(form, wide) and not (wide.kind in "fc" and bits > np.finfo(wide).nmant + 1)
 
 
 def holds(wide: Datatype, datatype: Datatype) -> bool:
     """Return whether a datatype of real numbers has each value of another one, of which true is 1."""
     if wide.group not in _REAL or not (datatype.is_bool or datatype.group in _REAL):
         return wide == datatype
-    return _has_values_of(wide.form, np.dtype(np.bool_) if datatype.is_bool else datatype.form)
+    return has_values_of(wide.form, np.dtype(np.bool_) if datatype.is_bool else datatype.form)
 
 
 def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> str:

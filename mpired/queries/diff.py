@@ -563,5 +563,5 @@ def _of_two(words: Sequence[_Word], options: Options, context: Context, *, typed
         is_whole = all(map(os.path.isfile, paths)) and not any(ELSEWHERE in each.reason for each in found.buffers)
         by_bytes = partial(_diff, words, _of_bytes(options), typed=True)
         equal = os.path.samefile(*paths) or (is_whole and repeated(by_bytes, words, context)[0].equal)
-        found = replace(found, equal=equal)
+        return replace(found, equal=equal)
     return found
