@@ -203,7 +203,7 @@ class TimeChange(NamedTuple):
 
     @classmethod
     def between(cls, own: Mapping[str, str], wanted: Mapping[str, str]) -> TimeChange | None:
-        """Return the change from the `units` and `calendar` of attributes to those of others; None if there is none."""
+        """Return the change from the `units` and `calendar` of some attributes to those `wanted`, or None."""
         names = [each.get("calendar", "").lower() for each in (own, wanted)]
         calendars = {_SAME_CALENDARS.get(name, name) for name in names}
         if len(calendars) == 1 and own.get("units") == wanted.get("units"):

@@ -51,7 +51,7 @@ class Format(NamedTuple):
     needs_type: bool = False
     has_columns: bool = False  # whether it holds any number of buffers, each with a name; else one
     has_arrays: bool = False  # whether each of its buffers has a shape of its own; else they are columns of one length
-    unnamed: str = "value"  # of such a format the name of an array without one, with {} for its number
+    unnamed: str = "value"  # the name that such a format gives an array without one, with {} for its number
     c_order: bool = False  # whether its arrays have no form in Fortran order
     has_notes: bool = False  # whether its files can say where they come from, which `note` of its module reads
     # which others its files can have beside those that are buffers, "columns" of any type or "arrays"; `prepare` then

@@ -91,7 +91,7 @@ def in_two(array: Array) -> bool:
 
 
 def check_names(names: Sequence[str], kept: Collection[str], form: str) -> None:
-    """Raise `UsageError` if two arrays of a result, or one and an array that is kept, would have one name."""
+    """Raise `UsageError` if two arrays of a result, among them those that are kept, would have the same name."""
     every = [*names, *kept]
     if len({*every}) == len(every):
         return

@@ -386,7 +386,9 @@ def _refusal(op: Op, datatype: Datatype, use: Use, where: str, offers: Collectio
     others = [row for row in rows if datatype.group in row.groups]
     hint = f"{datatype.label} takes {names_of(others)}" if others else f"{datatype.label} takes no predefined op"
     if datatype.is_bool and use is not Use.FETCH and (wide := widening(op, [[datatype]])):
-        hint = f"take true as 1 {_as_numbers(op, wide, is_new='accumulate_in' in offers)}; {hint}"
+        # A file that is changed has no place for numbers.
+        way_out = f"with `accumulate_in={wide!r}`" if "accumulate_in" in offers else in_new_file(op, wide)
+        hint = f"take true as 1 {way_out}; {hint}"
     if op.name == COMPARE_AND_SWAP.name:
         hint = f"`mpired fetch-and-op` takes {datatype.label}"
     if datatype.group is Group.DERIVED:
@@ -402,11 +404,6 @@ def _refusal(op: Op, datatype: Datatype, use: Use, where: str, offers: Collectio
         hint = "; ".join([*ways, hint])
     what = f"{where}{datatype.label}, {datatype.group.title}"
     return OpError(str(op), f"is not defined for {what}; it takes {op.groups.title}; {hint}")
-
-
-def _as_numbers(op: Op, wide: str, *, is_new: bool) -> str:
-    """Return how an op takes truth values: for them a file that is changed has no place for numbers."""
-    return f"with `accumulate_in={wide!r}`" if is_new else in_new_file(op, wide)
 
 
 def in_new_file(op: Op, wide: str) -> str:
