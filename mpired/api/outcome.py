@@ -39,11 +39,19 @@ def shaped(
     """Read a result into an array of its own, a masked one if nulls are allowed."""
     block = np.empty(result.count, result.datatype.form)
     with closing(result.open()) as reader:
-        there = reader.read(0, block)
+        valid = reader.read(0, block)
+    mask = None if valid is None else ~valid
+    return in_shape(as_numpy(block, result.datatype, form), mask, shape, fortran_order=fortran_order)
+
+
+def in_shape(
+    elements: np.ndarray, mask: np.ndarray | None, shape: tuple[int, ...] | None, *, fortran_order: bool
+) -> np.ndarray:
+    """Return elements, masked unless `mask` is None, in a shape; with one dimension if that is None."""
     order: Any = "F" if fortran_order else "C"
-    shape = (result.count,) if shape is None else shape
-    block = as_numpy(block, result.datatype, form).reshape(shape, order=order)
-    return block if there is None else masked(block, ~there.reshape(shape, order=order))
+    shape = elements.shape if shape is None else shape
+    elements = elements.reshape(shape, order=order)
+    return elements if mask is None else masked(elements, mask.reshape(shape, order=order))
 
 
 def as_numpy(block: np.ndarray, datatype: Datatype, form: np.dtype | None) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mpired.api.outcome import as_numpy
+from mpired.api.outcome import as_numpy, in_shape
 from mpired.api.signatures import at_hand, path_at_hand, with_options
 from mpired.attempts import repeated
 from mpired.context import Context
@@ -17,7 +17,6 @@ from mpired.errors import MpiredError, UsageError
 from mpired.files.recovery import Recovered, recover_files
 from mpired.formats import AtHand
 from mpired.formats.memory import masks_of
-from mpired.formats.missing import masked
 from mpired.log import notice
 from mpired.ops import OpLike
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, RECOVER, SWAP, WINDOW, MpiDatatype, PathLike, Rank
@@ -154,7 +153,7 @@ class Window:
 
 
 def _first(elements: np.ndarray) -> Any:
-    with np.errstate(over="ignore"):  # see `masked`
+    with np.errstate(over="ignore"):  # see `missing.masked`
         return elements.flat[0]
 
 
@@ -166,12 +165,8 @@ def _fetched(plan: Callable[[Context], WindowRequest], context: Context, *origin
     assert done.fetched is not None  # noqa: S101 - such a call fetches
     (like,) = done.fetched_model.buffers
     elements = as_numpy(np.ma.getdata(done.fetched), like.datatype, like.form)
-    order: Any = "F" if like.fortran_order else "C"
-    shape = elements.shape if like.shape is None else like.shape
-    elements = elements.reshape(shape, order=order)
-    if not isinstance(done.fetched, np.ma.MaskedArray):
-        return elements
-    return masked(elements, masks_of(done.fetched).reshape(shape, order=order))
+    mask = masks_of(done.fetched) if isinstance(done.fetched, np.ma.MaskedArray) else None
+    return in_shape(elements, mask, like.shape, fortran_order=like.fortran_order)
 
 
 @with_options(*RECOVER)

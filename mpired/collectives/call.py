@@ -57,14 +57,13 @@ class Call(NamedTuple):
         root = self.request.groups[0][options["root"]]
         if options["in_place"]:
             return []
-        found: dict[str, None] = {}
+        found = set[str]()
         for each in (result for results in self.results for result in results):
-            without = [*getattr(each.layout, "left_out", ())]
+            found.update(getattr(each.layout, "left_out", ()))
             if format_named(root.format).has_arrays:
-                without += root.left_out
+                found.update(root.left_out)
                 if each.format != root.format and root.kept is not None:  # only what `keep` names is carried
-                    without += [name for name in root.kept.names if name not in root.kept.chosen]
-            found |= dict.fromkeys(without)
+                    found |= {*root.kept.names} - {*root.kept.chosen}
         return sorted(found, key=root.names.index)
 
     def run(self, context: Context, held: Held) -> None:

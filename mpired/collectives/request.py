@@ -321,9 +321,7 @@ def _counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _
     return tuple(tuple(next(given) for _ in files) for files in groups)
 
 
-def _as_pairs(
-    groups: Sequence[tuple[RankFile, ...]], words: Sequence[Sequence[RankWord]], options: Options
-) -> tuple[tuple[RankFile, ...], ...]:
+def _as_pairs(groups: _Groups, words: Sequence[Sequence[RankWord]], options: Options) -> _Groups:
     """Return plain ranks as pairs for MINLOC and MAXLOC: the index of an element, and the type that holds it."""
     counting = options["index"] == "global"
     firsts = []  # the index of the first element of each rank of each group
@@ -341,8 +339,8 @@ def _as_pairs(
     def with_index(file: RankFile, first: int) -> RankFile:
         buffers = []
         for each in file.buffers:
-            pair, what = datatypes.value_index(each.datatype, index), f"{each.datatype.label}"
-            what = f"{each.name!r} of {what}" if each.name else what
+            pair, label = datatypes.value_index(each.datatype, index), each.datatype.label
+            what = f"{each.name!r} of {label}" if each.name else label
             if each.datatype.group is Group.PAIR:
                 raise OpError("`index`", f"makes pairs of plain values, and {what} is a pair; leave it out")
             if pair is None:

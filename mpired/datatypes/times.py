@@ -61,12 +61,12 @@ def is_of_numpy(datatype: Datatype) -> bool:
 
 
 def family(datatype: Datatype) -> tuple[Group, str, str]:
-    """Return what times are apart from their unit: points in time, of the day, or durations; and their zone."""
+    """Return the kind of times of any unit: points in time, times of the day or durations; and their zone."""
     return datatype.group, numpy_form(datatype).kind, datatype.name.partition(",")[2]
 
 
 def in_unit(block: np.ndarray, datatype: Datatype, wanted: Datatype) -> np.ndarray:
-    """Return elements in the finer unit of another datatype; a time that is out of its range is its last one."""
+    """Return times in the finer unit of another datatype; a time beyond its range becomes the last one within."""
     times = as_times(block, datatype)
     found = times.astype(numpy_form(wanted))
     limits = np.iinfo(np.int64)

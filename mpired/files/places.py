@@ -129,7 +129,7 @@ def check_are_data(words: Iterable[object], *, are_inputs: bool = False) -> None
     """Check the paths among the arguments of a call, before one is opened or recovered; inputs are read."""
     # Else a file of such a name, which may be anything, could go with the recovery of the file that it is beside;
     # and to open a FIFO again would wait for a writer that never comes.
-    pipes: dict[tuple[int, int], str] = {}
+    pipes: dict[Inode, str] = {}
     for path in (os.fspath(word) for word in words if isinstance(word, str | os.PathLike)):
         is_stdin = are_inputs and path == "-"
         try:
@@ -145,8 +145,7 @@ def check_are_data(words: Iterable[object], *, are_inputs: bool = False) -> None
         if is_stdin and path in pipes.values():
             raise UsageError("-", "standard input can be one rank only; write the others to files")
         if status is not None and (is_stdin or stat.S_ISFIFO(status.st_mode)):
-            pipe = status.st_dev, status.st_ino
-            if pipe in pipes:
+            if (pipe := inode(status)) in pipes:
                 raise UsageError(path, f"is the same pipe as {pipes[pipe]!r}, and can be one rank only")
             pipes[pipe] = path
 

@@ -341,9 +341,8 @@ class Transaction(contextlib.ExitStack):
             for folder in folders:
                 self._make_folder(folder)
             replaced = check_new(paths, context, overwrite=overwrite)
-            for path, real, packing in zip(
-                paths, calls.real_paths(paths), packings or [None] * len(paths), strict=True
-            ):
+            packings = packings or [None] * len(paths)
+            for path, real, packing in zip(paths, calls.real_paths(paths), packings, strict=True):
                 place: Place | None = held.get(path)
                 if place is None:
                     if (directory := os.path.dirname(real)) not in opened:

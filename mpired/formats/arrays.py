@@ -122,6 +122,12 @@ class ArrayHeader(NamedTuple):
         return math.prod(self.shape or ())
 
     @property
+    def bounds(self) -> str:
+        """The name of the array of its bounds; "" if its attributes name none."""
+        name = self.attributes.get("bounds") or self.attributes.get("climatology") or ""
+        return name and "".join(self.name.rpartition("/")[:2]) + name
+
+    @property
     def place(self) -> Any:
         """The place that `ArrayFile.blocks` takes."""
         return self.pieces or self.name
@@ -482,9 +488,7 @@ class KeptArrays(NamedTuple):
 
     def bounds_of(self, array: ArrayHeader) -> str:
         """Return the name of the bounds of a coordinate; "" if there are none."""
-        group, attributes = array.name.rpartition("/")[:2], array.attributes
-        name = "".join(group) + (attributes.get("bounds") or attributes.get("climatology") or "/")
-        return name if name in self.names else ""
+        return array.bounds if array.bounds in self.names else ""
 
     def values(self, array: ArrayHeader) -> tuple[np.ndarray, ...]:
         """Return the values of a coordinate, and of its bounds."""

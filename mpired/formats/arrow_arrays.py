@@ -34,7 +34,7 @@ def is_plain(kind: pa.DataType) -> bool:
 
 
 def value_kind(kind: pa.DataType) -> pa.DataType:
-    """Return the type of numbers or times that are found by a dictionary, and another type as it is."""
+    """Return the type of the values of a dictionary of numbers or times; another type as it is."""
     return kind.value_type if pa.types.is_dictionary(kind) and is_plain(kind.value_type) else kind
 
 

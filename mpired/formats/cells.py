@@ -37,14 +37,7 @@ def times(kept: Sequence[object], models: Sequence[object]) -> tuple[RankTime, .
     ranks = [each for each in kept if isinstance(each, KeptArrays)]
     if not ranks or not ranks[0].ignored or len(ranks) < len(kept):
         return ()
-    name = (
-        ""  # of the time of measured values: a coordinate of its own dimension, or without any, which CF calls scalar
-    )
-    for each in (each for each in ranks[0].carried[::-1] if each.name in ranks[0].ignored):
-        attributes, is_axis = each.attributes, not each.dims or each.name.rpartition("/")[2] in each.dims
-        is_time = "time" in attributes.get("standard_name", "time" * is_axis).split() or attributes.get("axis") == "T"
-        if is_time and each.dtype is not None and each.packing is None and " since " in attributes.get("units", ""):
-            name = each.name
+    name = next((each.name for each in ranks[0].carried if each.name in ranks[0].ignored and _is_time(each)), "")
     all_kept = [*ranks, *(each for each in models if isinstance(each, KeptArrays))]
     headers = [next((array for array in each.carried if array.name == name), None) for each in all_kept]
     if len({header and header.digest for header in headers}) == 1:
@@ -52,6 +45,15 @@ def times(kept: Sequence[object], models: Sequence[object]) -> tuple[RankTime, .
     headers = headers[: len(ranks)]
     read = [(header, each.values(header)) for header, each in zip(headers, ranks, strict=True) if header is not None]
     return tuple(read) if len(read) == len(ranks) else ()
+
+
+def _is_time(array: ArrayHeader) -> bool:
+    """Return whether a coordinate is the time of measured values."""
+    # A coordinate of its own dimension, or without any, which CF calls scalar.
+    attributes, is_axis = array.attributes, not array.dims or array.name.rpartition("/")[2] in array.dims
+    if array.dtype is None or array.packing is not None or " since " not in attributes.get("units", ""):
+        return False
+    return "time" in attributes.get("standard_name", "time" * is_axis).split() or attributes.get("axis") == "T"
 
 
 class ResultArray(NamedTuple):
@@ -93,8 +95,7 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArr
     if len({tuple(each.shape for each in values) for values in moved}) > 1 or not moved[0]:
         is_bounded = {len(each) > 1 for each in moved if each}
         what = "lengths, units or calendars in the ranks of which no mean can be made"
-        what = "bounds in some of the ranks only" if is_bounded == {True, False} else what
-        what = f"{own.name!r} has {what}"
+        what = f"{own.name!r} has {'bounds in some of the ranks only' if is_bounded == {True, False} else what}"
         log.tell(InputWarning(f"{what}; the result has the times of its model, and no method in `cell_methods`"))
         return Cells({}, attributes)
     all_times, *all_bounds = (np.stack(each) for each in zip(*moved, strict=True))
@@ -202,7 +203,7 @@ class TimeChange(NamedTuple):
 
     @classmethod
     def between(cls, own: Mapping[str, str], wanted: Mapping[str, str]) -> TimeChange | None:
-        """Return the change from the `units` and `calendar` of attributes to those of others; None if there is none."""
+        """Return the change from the `units` and `calendar` of some attributes to those `wanted`, or None."""
         names = [each.get("calendar", "").lower() for each in (own, wanted)]
         calendars = {_SAME_CALENDARS.get(name, name) for name in names}
         if len(calendars) == 1 and own.get("units") == wanted.get("units"):
@@ -238,9 +239,8 @@ def units_of(file: RankFile) -> dict[str, dict[str, str]]:
     keys = ("units", "calendar")
     found = {each.name: {key: each.attributes[key] for key in keys if key in each.attributes} for each in file.headers}
     for each in file.headers:
-        bounds = each.attributes.get("bounds") or each.attributes.get("climatology") or "/"
-        if (name := "".join(each.name.rpartition("/")[:2]) + bounds) in found:
-            found[name] = found[each.name] | found[name]
+        if each.bounds and each.bounds in found:
+            found[each.bounds] = found[each.name] | found[each.bounds]
     return found
 
 

@@ -13,7 +13,7 @@ import operator
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias
@@ -152,14 +152,15 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     matched = [each for each in contents[0] if each.name in kept and each.name not in inputs.keep] if kept else []
     unkept = {each.name for each in matched if numbers[each.name] > 1 or not has_arrays(each.type)}
     table = TableHeader(source, opener, tuple(name for name in kept if name not in unkept), *contents)
-    others = _others(table, inputs, unkept)
+    is_chosen = bool(inputs.columns or inputs.pair)
+    others = _others(table, inputs) if unkept or not is_chosen else []
     if not combined:
         left = {*kept, *(other.name for other in others)}
         combined = dict.fromkeys(name for name in names if name not in left)
     columns = [tuple(combined)] if inputs.pair else [(name,) for name in combined]
     buffers = tuple(_buffer(table, inputs, each) for each in columns)
     rest = tuple({each.name: each for each in others if each.name in unkept}.values())
-    others = [] if inputs.columns or inputs.pair else [each for each in others if each.name not in unkept]
+    others = [] if is_chosen else [each for each in others if each.name not in unkept]
     return RankFile(source, buffers, others, tuple(names), kept=table if inputs.keep else None, unkept=rest)
 
 
@@ -245,12 +246,10 @@ class TableHeader:
 
     def buffers(self, *, fortran_order: bool) -> list[Array]:  # noqa: ARG002 - columns have one dimension
         """Return these columns as arrays."""
-        kinds = {name: value_kind(self.schema.field(name).type) for name in self.names}
-        pairs = (
-            (name, (_datatype(kind) if is_plain(kind) else None) or value_type(str(kind)))
-            for name, kind in kinds.items()
-        )
-        return [self.array((name,), datatype, nullable=True) for name, datatype in pairs]
+        kinds = [value_kind(self.schema.field(name).type) for name in self.names]
+        datatypes = [(_datatype(kind) if is_plain(kind) else None) or value_type(str(kind)) for kind in kinds]
+        named = zip(self.names, datatypes, strict=True)
+        return [self.array((name,), datatype, nullable=True) for name, datatype in named]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values as NumPy has them: numbers and times with a mask if some are null, else objects."""
@@ -321,10 +320,8 @@ def _datatype(kind: pa.DataType) -> Datatype | None:
     return None
 
 
-def _others(table: TableHeader, inputs: InputOptions, unkept: Collection[str]) -> list[SkippedArray]:
-    """Return the columns that hold no numbers or share a name; if the columns were chosen, those not kept alone."""
-    if not unkept and (inputs.columns or inputs.pair):
-        return []
+def _others(table: TableHeader, inputs: InputOptions) -> list[SkippedArray]:
+    """Return the columns that hold no numbers or share a name, unless they are kept."""
     names, nrows = table.schema.names, sum(table.rows)
     counts, others = Counter(names), []
     for field, nulls in zip(table.schema, table.nulls, strict=True):
@@ -430,10 +427,10 @@ def encoder(
                     batch = next(carried, None)
                     if batch is None or batch.num_rows != count:
                         raise kept.source.changed()
-                    carried_kinds = [schema.field(name).type for name in kept.names]
-                    arrays = dict(zip(kept.names, map(with_kind, batch.columns, carried_kinds), strict=True))
+                    own = zip(kept.names, batch.columns, strict=True)
+                    arrays = {name: with_kind(column, schema.field(name).type) for name, column in own}
                 for names, result, reader in zip(columns, results, readers, strict=True):
-                    kinds = [schema.field(own).type for own in names]
+                    kinds = [schema.field(name).type for name in names]
                     arrays |= zip(names, _columns_of(reader, result.datatype, start, count, kinds), strict=True)
                 batch = pa.record_batch([arrays[each] for each in schema.names], schema=schema)
                 writer.write_batch(batch, **options)

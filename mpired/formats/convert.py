@@ -29,12 +29,11 @@ def same_layout(stored: np.dtype, datatype: Datatype) -> bool:
     return _layout(stored, names) == _layout(form, others)
 
 
-def _layout(dtype: np.dtype, names: Sequence[str] = ()) -> tuple[int, list[tuple[int, object]]]:
+def _layout(dtype: np.dtype, names: Sequence[str] = ()) -> tuple[int, list[tuple[int, np.dtype | str]]]:
     places = {} if dtype.fields is None else {name: (dtype.fields[name][1], dtype[name]) for name in dtype.names or ()}
     fields = [places[name] for name in names or places] or [(0, dtype)]
-    return dtype.itemsize, [
-        (offset, field if field.base.names else f"{field.shape}{field.base.str}") for offset, field in fields
-    ]
+    forms = [(offset, field if field.base.names else f"{field.shape}{field.base.str}") for offset, field in fields]
+    return dtype.itemsize, forms
 
 
 def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> None:

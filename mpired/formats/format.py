@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from mpired import installed, interrupts
@@ -52,7 +51,7 @@ class Format(NamedTuple):
     needs_type: bool = False
     has_columns: bool = False  # whether it holds any number of buffers, each with a name; else one
     has_arrays: bool = False  # whether each of its buffers has a shape of its own; else they are columns of one length
-    unnamed: str = "value"  # of such a format the name of an array without one, with {} for its number
+    unnamed: str = "value"  # the name that such a format gives an array without one, with {} for its number
     c_order: bool = False  # whether its arrays have no form in Fortran order
     has_notes: bool = False  # whether its files can say where they come from, which `note` of its module reads
     # which others its files can have beside those that are buffers, "columns" of any type or "arrays"; `prepare` then
@@ -115,10 +114,10 @@ class Format(NamedTuple):
         is_rare = any(each.alone is not None or each.datatype.group in TIMES for each in buffers)
         if self.c_order or buffers[1:] or is_rare:
             self._check(model)
-        if self.has_arrays and (buffers[1:] or model.kept):
-            check_names(self._names(buffers), () if is_other or not kept else kept.names, self.name)
         if is_other and model.kept:
             return self._carrying(model, kept)
+        if self.has_arrays and (buffers[1:] or model.kept):
+            check_names(self._names(buffers), model.kept.names if model.kept else (), self.name)
         if model.format != self.name:  # what a file of another format has besides its elements means nothing here
             model = model._replace(format=self.name, source=None, cells=Cells())
         if self.has_arrays and self.has_nulls and any(map(in_two, buffers)):
@@ -173,13 +172,12 @@ class Format(NamedTuple):
                 arrays[number] = each._replace(source=source, offset=0, stored=stored, reader=None, isolated=False)
 
         arrays = [each._replace(nullable=each.nulls != 0) for each in arrays]
-        carried = [held for each in arrays for held in islice(self._held(each, model), 1)]
+        carried = [held for each in arrays if (held := self._held(each, model)) is not None]
         names = {each.name for each in carried}
         if not carried:
-            lacking = listed([each.name for each in arrays if each.nullable])
-            why = f", which cannot mark missing elements of '{lacking}'" if lacking else ""
-            if arrays and not lacking:
-                why = f", which cannot hold '{listed([each.name for each in arrays])}'"
+            lacking = [each.name for each in arrays if each.nullable]
+            refused = listed(lacking or [each.name for each in arrays])
+            why = f", which cannot {'mark missing elements of' if lacking else 'hold'} '{refused}'" if arrays else ""
             reason = f"carries {kept.kind} into results that can hold them, and this one is {self.name}{why}"
             raise UsageError("`keep`", f"{reason}; leave it out, or write {model.format}")
         check_names(self._names(model.buffers), names, self.name)
@@ -197,14 +195,13 @@ class Format(NamedTuple):
         left_out = tuple(each for each in kept.chosen if each not in names)
         return Encoder(encode, layout.missing[: len(model.buffers)], left_out)
 
-    def _held(self, array: Array, model: Model) -> Iterator[Array]:
-        """Yield a kept array in the forms in which a result holds it."""
+    def _held(self, array: Array, model: Model) -> Array | None:
+        """Return a kept array in the form in which a result like `model` holds it; None if there is none."""
         first, datatype, forms = model.buffers[0], array.datatype, [array]
         is_turned = array.fortran_order != first.fortran_order and sum(dim > 1 for dim in array.dimensions) > 1
-        if (array.nullable and not self.has_nulls) or not (
-            self.has_arrays or (array.count == first.count and not is_turned)
-        ):
-            return
+        is_unlike = not self.has_arrays and (array.count != first.count or is_turned)
+        if is_unlike or (array.nullable and not self.has_nulls):
+            return None
         if datatype.group is Group.VALUE:  # as objects of Python, or as NumPy has them
             is_string = self.has_strings and datatype.name in {"string", "binary"} and not array.nullable
             copied = value_type(datatype.name, array.stored.newbyteorder("="))
@@ -218,7 +215,8 @@ class Format(NamedTuple):
                 if each.nullable and self.has_arrays:
                     marked = marked or Missing(nan=True)  # as NaN in Zarr, which needs no attribute
                 if self.is_text or reads_back(each, marked):
-                    yield each
+                    return each
+        return None
 
     def note(self, source: Source) -> str | None:
         """Return what a file says of where it comes from; None for nothing."""

@@ -196,7 +196,7 @@ def _copy_file(
 
 
 def _redirect(old: h5py.Dataset, new: h5py.Dataset, made: Mapping[Any, str]) -> None:
-    """Write copied references again, for the same objects of the result: the library copies them as null ones."""
+    """Write the references of a copied dataset, to the objects of the result: the library copies null references."""
 
     def move(values: np.ndarray) -> None:
         for name in values.dtype.names or ():
@@ -218,7 +218,7 @@ def _redirect(old: h5py.Dataset, new: h5py.Dataset, made: Mapping[Any, str]) -> 
 
 
 def _moved(each: Any, old: h5py.Dataset, new: h5py.Dataset, made: Mapping[Any, str]) -> Any:
-    """Return a reference of an old dataset as one of a new dataset."""
+    """Return a reference of the new dataset to the object that one of the old dataset leads to."""
     name, file = made.get(address(h5r.dereference(each, old.id))), new.file.id
     if name is None:
         to = text_of(h5r.get_name(each, old.id) or b"")[1:]

@@ -394,7 +394,7 @@ def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
 
 
 def _copied_form(dataset: h5py.Dataset) -> np.dtype | None:
-    """Return NumPy's form of elements that are not numbers, if it says all of them; else None."""
+    """Return NumPy's form of elements that are not numbers; None if it does not describe them completely."""
     tid, dtype = dataset.id.get_type(), _dtype(dataset.id)
     if dtype.subdtype or (dtype.hasobject and not isinstance(tid, h5t.TypeVlenID)):
         return None
@@ -422,7 +422,7 @@ def is_plain(dataset: h5py.Dataset) -> bool:
 
 
 def _is_of(tid: Any, dtype: np.dtype) -> bool:
-    """Return whether a type of a file is NumPy's."""
+    """Return whether a type of a file is the same as one of NumPy."""
     if isinstance(tid, h5t.TypeIntegerID) and dtype.itemsize == 1:  # the file may declare an order of the one byte
         tid = tid.copy()
         tid.set_order(h5t.ORDER_LE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -91,7 +91,7 @@ def in_two(array: Array) -> bool:
 
 
 def check_names(names: Sequence[str], kept: Collection[str], form: str) -> None:
-    """Raise `UsageError` if two arrays of a result, or one and an array that is kept, would have one name."""
+    """Raise `UsageError` if two arrays of a result, among them those that are kept, would have the same name."""
     every = [*names, *kept]
     if len({*every}) == len(every):
         return
@@ -125,18 +125,14 @@ def reads_back(array: Array, marked: Missing | None) -> bool:
     are_texts = form.hasobject and not form.metadata
     if marked is None and not are_texts:
         return True
-    with closing(Decoder()) as decoder:
+    with closing(Decoder()) as decoder, suppress(UnicodeError):
         for block, valid in blocks(decoder.decoding(array), max(1, _BLOCK_NBYTES // form.itemsize)):
-            if marked is not None and marked.hidden(block, valid):
+            some = block if are_texts else ()
+            texts = (each.encode() if isinstance(each, str) else each.decode().encode() for each in some)
+            if any(b"\0" in text for text in texts) or (marked is not None and marked.hidden(block, valid)):
                 return False
-            for text in block if are_texts else ():
-                try:
-                    octets = text.encode() if isinstance(text, str) else text.decode().encode()
-                except UnicodeError:
-                    return False
-                if b"\0" in octets:
-                    return False
-    return True
+        return True
+    return False
 
 
 def in_scratch(array: Array, scratch: Scratch) -> Array:

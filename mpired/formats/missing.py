@@ -64,7 +64,7 @@ class Missing(NamedTuple):
 
 
 def masked(elements: np.ndarray, mask: Any) -> np.ndarray:
-    """Return a masked array; for its fill value, 1e20, NumPy would warn if numbers of 16 bits are in structures."""
+    """Return a masked array, without NumPy's warning that the fill value, 1e20, overflows a 16-bit field."""
     with np.errstate(over="ignore"):
         return np.ma.MaskedArray(elements, mask)
 

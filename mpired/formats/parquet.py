@@ -247,6 +247,5 @@ def prepare(model: Model) -> Encoder:
             raise DatatypeError(f"{field.type}", f"would be {found} in parquet; use `to='arrow'`")
         made = made.set(number, field.with_type(found))
     rows = max(1, min(rows, _ROW_GROUP_BYTES // sum(buffer.datatype.itemsize for buffer in model.buffers)))
-    return columns.encoder(
-        model, (made, names), functools.partial(pq.ParquetWriter, **written), rows, row_group_size=rows
-    )
+    writer = functools.partial(pq.ParquetWriter, **written)
+    return columns.encoder(model, (made, names), writer, rows, row_group_size=rows)

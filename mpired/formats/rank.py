@@ -171,7 +171,7 @@ class RankFile(NamedTuple):
 
 
 def reasons(others: Iterable[SkippedArray]) -> dict[str, list[SkippedArray]]:
-    """Return why arrays are not combined or carried, once for all that have one reason."""
+    """Return arrays that are not combined or carried by their reason, which names all that have it."""
     alike: dict[str, list[SkippedArray]] = {}
     for each in others:
         alike.setdefault(each.reason.replace(repr(each.name), "", 1), []).append(each)

@@ -352,28 +352,27 @@ def _create(documents: _Buffers, buffer: Array, store: Store | None, cells: Cell
             array.resize(shape)
     else:
         like = _layout(old, shape, stored, version)
-        if old is None and version == 3 and any(names := [name or None for name, _ in buffer.axes]):  # noqa: PLR2004 - as above
+        names = [name or None for name, _ in buffer.axes]
+        if old is None and version > 2 and any(names):  # noqa: PLR2004 - the first of two versions
             like["dimension_names"] = names
-        settings = {"zarr_format": version, "attributes": attributes, "fill_value": fill, **like}
-        _library().create_array(
-            documents.store, name=path or None, shape=shape, dtype=str if are_texts else stored, **settings
-        )
+        like |= {"zarr_format": version, "attributes": attributes, "fill_value": fill}
+        form = str if are_texts else stored
+        _library().create_array(documents.store, name=path or None, shape=shape, dtype=form, **like)
     return path, conventions.missing(values, dtype)
 
 
 @functools.cache
 def _has(dtype: np.dtype, version: int) -> bool:
-    """Return whether the library has the very type of some elements, and reads it as it is written."""
+    """Return whether the library writes elements of a type, and reads them as the same type."""
     if dtype.kind in "biufc":
         return dtype.char not in "gG"
-    store, empty = _Buffers({}).store, np.zeros(1, dtype)
+    store = _Buffers({}).store
     try:
         array = _library().create_array(store, name="x", shape=(1,), dtype=dtype, zarr_format=version)
-        array[...] = empty
-        found: np.dtype = _library().open_array(store, path="x", mode="r").dtype
+        array[...] = np.zeros(1, dtype)
+        return bool(_library().open_array(store, path="x", mode="r").dtype == dtype)
     except _FAILURES:
         return False
-    return found == dtype
 
 
 def _like(old: Any, buffer: Array, dtype: np.dtype) -> tuple[dict[str, Any], Any, bool]:

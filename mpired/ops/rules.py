@@ -258,7 +258,7 @@ def widest(op: Op, datatypes: Sequence[Datatype], within: Datatype | None = None
         return None
     forms = [np.dtype(np.bool_) if each.is_bool else each.form for each in datatypes]
     for form in (np.result_type(*forms), np.dtype(np.int64), within.form):  # a sum of truth values is an integer
-        if all(_has_values_of(form, each) for each in forms) and _has_values_of(within.form, form):
+        if all(has_values_of(form, each) for each in forms) and has_values_of(within.form, form):
             datatype = within if form == within.form else from_dtype(form)
             if datatype.group in op.groups:
                 return datatype
@@ -268,17 +268,17 @@ def widest(op: Op, datatypes: Sequence[Datatype], within: Datatype | None = None
 _REAL = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.FLOATING_POINT
 
 
-def _has_values_of(wide: np.dtype, form: np.dtype) -> bool:
+def has_values_of(wide: np.dtype, form: np.dtype) -> bool:
     """Return whether a form has each value of another one; NumPy takes a double for wider than 64 bits."""
     bits = np.iinfo(form).bits - (form.kind == "i") if form.kind in "iu" else 0
-    return np.can_cast(form, wide) and not (wide.kind == "f" and bits > np.finfo(wide).nmant + 1)
+    return np.can_cast(form, wide) and not (wide.kind in "fc" and bits > np.finfo(wide).nmant + 1)
 
 
 def holds(wide: Datatype, datatype: Datatype) -> bool:
     """Return whether a datatype of real numbers has each value of another one, of which true is 1."""
     if wide.group not in _REAL or not (datatype.is_bool or datatype.group in _REAL):
         return wide == datatype
-    return _has_values_of(wide.form, np.dtype(np.bool_) if datatype.is_bool else datatype.form)
+    return has_values_of(wide.form, np.dtype(np.bool_) if datatype.is_bool else datatype.form)
 
 
 def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> str:
@@ -386,7 +386,9 @@ def _refusal(op: Op, datatype: Datatype, use: Use, where: str, offers: Collectio
     others = [row for row in rows if datatype.group in row.groups]
     hint = f"{datatype.label} takes {names_of(others)}" if others else f"{datatype.label} takes no predefined op"
     if datatype.is_bool and use is not Use.FETCH and (wide := widening(op, [[datatype]])):
-        hint = f"take true as 1 {_as_numbers(op, wide, is_new='accumulate_in' in offers)}; {hint}"
+        # A file that is changed has no place for numbers.
+        way_out = f"with `accumulate_in={wide!r}`" if "accumulate_in" in offers else in_new_file(op, wide)
+        hint = f"take true as 1 {way_out}; {hint}"
     if op.name == COMPARE_AND_SWAP.name:
         hint = f"`mpired fetch-and-op` takes {datatype.label}"
     if datatype.group is Group.DERIVED:
@@ -402,11 +404,6 @@ def _refusal(op: Op, datatype: Datatype, use: Use, where: str, offers: Collectio
         hint = "; ".join([*ways, hint])
     what = f"{where}{datatype.label}, {datatype.group.title}"
     return OpError(str(op), f"is not defined for {what}; it takes {op.groups.title}; {hint}")
-
-
-def _as_numbers(op: Op, wide: str, *, is_new: bool) -> str:
-    """Return how an op takes truth values: for them a file that is changed has no place for numbers."""
-    return f"with `accumulate_in={wide!r}`" if is_new else in_new_file(op, wide)
 
 
 def in_new_file(op: Op, wide: str) -> str:

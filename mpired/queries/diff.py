@@ -458,7 +458,7 @@ def _diff(
 
 
 def _in_one_unit(a: RankFile, b: RankFile, tolerance: Tolerance) -> tuple[RankFile, RankFile, dict[int, str]]:
-    """Return two files with the times of B in the units of A, and why, by their places, where that cannot be done."""
+    """Return both files, the times of B in the units of A, and by place the reasons of arrays without such a change."""
     units, why, buffers = [units_of(file) for file in (b, a)], dict[int, str](), (list(a.buffers), list(b.buffers))
     for at, pair in enumerate(zip(a.buffers, b.buffers, strict=False)):
         own = [each.get(array.name, {}) for each, array in zip(units, pair[::-1], strict=True)]
@@ -480,7 +480,7 @@ def _in_one_unit(a: RankFile, b: RankFile, tolerance: Tolerance) -> tuple[RankFi
 
 
 def _not_compared(a: RankFile, b: RankFile, why: Mapping[int, str], tolerance: Tolerance) -> dict[int, Compared]:
-    """Return the arrays of the same name, by their places, whose elements have no datatype or unit in common."""
+    """Return by place the arrays of the same name whose elements have no datatype or unit in common."""
     apart = {}
     for at, (one, other) in enumerate(zip(a.buffers, b.buffers, strict=False)):
         reason, are_named_alike = why.get(at, ""), one.name == other.name or not (one.name and other.name)
@@ -563,5 +563,5 @@ def _of_two(words: Sequence[_Word], options: Options, context: Context, *, typed
         is_whole = all(map(os.path.isfile, paths)) and not any(ELSEWHERE in each.reason for each in found.buffers)
         by_bytes = partial(_diff, words, _of_bytes(options), typed=True)
         equal = os.path.samefile(*paths) or (is_whole and repeated(by_bytes, words, context)[0].equal)
-        found = replace(found, equal=equal)
+        return replace(found, equal=equal)
     return found

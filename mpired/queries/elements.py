@@ -13,6 +13,7 @@ from mpired.datatypes.times import as_times, family, numpy_form
 from mpired.errors import escaped, shortened
 from mpired.formats import Array
 from mpired.formats.textual import components
+from mpired.ops.rules import has_values_of
 
 _EXACT = Group.LOGICAL | Group.BYTE | Group.CHARACTER | Group.VALUE | TIMES
 _NUMBERS = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE | Group.FLOATING_POINT | Group.COMPLEX
@@ -174,11 +175,8 @@ def common_type(a: Datatype, b: Datatype, tolerance: Tolerance) -> Datatype | No
         return next((each for each in (a, b) if numpy_form(each) == finer), None)
     if tolerance.is_bitwise or not all(each.group in _NUMBERS for each in (a, b)) or any(each.names for each in forms):
         return None
-    for wide in (np.result_type(*forms), np.result_type(np.longdouble, *forms)):
-        has_bits = 64 if wide.kind in "iu" else np.finfo(wide).nmant + 1
-        if all(each.kind not in "iu" or np.iinfo(each).bits <= has_bits for each in forms):
-            return from_dtype(wide)  # that holds all of their values
-    return None
+    wider = np.result_type(*forms), np.result_type(np.longdouble, *forms)
+    return next((from_dtype(wide) for wide in wider if all(has_values_of(wide, each) for each in forms)), None)
 
 
 def bits(numbers: np.ndarray) -> np.ndarray:

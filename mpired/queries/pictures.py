@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from mpired.files.places import check_are_data
 from mpired.files.transaction import open_output
 from mpired.formats import Array, RankFile
 from mpired.formats.array import blocks
-from mpired.formats.arrays import KeptArrays
+from mpired.formats.arrays import ArrayHeader, KeptArrays
 from mpired.options import Options
 from mpired.queries.figures import Bins, Figures, Part, Plane
 from mpired.ranks.order import RankWord
@@ -79,13 +79,13 @@ def drawing() -> ModuleType:
 def axis_label(file: RankFile, array: Array, axis: int) -> tuple[str, np.ndarray | None]:
     """Return the label of an axis of an array of a file, and its latitudes or longitudes; None without these."""
     name = next(iter(array.dims[axis : axis + 1]), "") or f"axis {axis}"
-    place, kept = (name, array.dimensions[axis : axis + 1]), file.kept
-    for header in kept.carried if isinstance(kept, KeptArrays) else ():
-        if (header.name.rpartition("/")[2], header.shape) == place and header.unit.startswith("degree"):
-            return f"{name} [{header.unit}]", cast("KeptArrays", kept).values(header)[0]
-    for each in file.buffers:  # where all arrays are compared
+    place = name, array.dimensions[axis : axis + 1]
+    kept: Any = file.kept
+    arrays: list[ArrayHeader | Array] = [*(kept.carried if isinstance(kept, KeptArrays) else ()), *file.buffers]
+    for each in arrays:  # a coordinate is a buffer where all arrays are compared
         if (each.name.rpartition("/")[2], each.shape) == place and each.unit.startswith("degree"):
-            return f"{name} [{each.unit}]", next(blocks(each, each.count))[0]
+            values = next(blocks(each, each.count)) if isinstance(each, Array) else kept.values(each)
+            return f"{name} [{each.unit}]", values[0]
     return name, None
 
 

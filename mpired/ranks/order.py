@@ -197,7 +197,7 @@ def numbers_of(paths: Sequence[str | None], regex: str | None = None) -> list[in
 
 
 def distinguishing(paths: Sequence[str | None]) -> str:
-    """Return an option by which each path has a number of its own, for a hint; "" if a few that are tried are none."""
+    """Return a `rank_regex` that finds a number of its own in each path, for a hint; "" if no simple one does."""
     folder, name = os.path.split(paths[0] or "")
     for before, after in re.findall(r"([^0-9/]*)[0-9]+(?=([^0-9/]*))", f"{name}/{folder}"):
         for start, end in ((before[-1:], ""), (before[-1:], after[:1]), (before, after)):
@@ -278,9 +278,9 @@ def _natural(word: str) -> list[tuple[int, str]]:
 
 
 def files_within(folder: str, other: str, context: Context, *, linked: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the files within a directory by their names there, in order, and an empty one that another lacks.
+    """Yield the files within a directory by their names there, in order; also an empty directory that `other` lacks.
 
-    Stores and checkpoints are one file, and others in them are files, too. So are links that lead to no file.
+    A store or checkpoint is one file. Files in it that it does not use, and links that lead nowhere, are files, too.
     """
     entries = sorted(os.scandir(folder), key=lambda each: each.name)
     if not entries and not os.path.isdir(other):
@@ -297,6 +297,6 @@ def files_within(folder: str, other: str, context: Context, *, linked: bool = Fa
         elif entry.is_dir():
             within = files_within(entry.path, os.path.join(other, entry.name), context, linked=linked or is_link)
             with suppress(MpiredError, OSError):  # of a damaged checkpoint each file is compared
-                file = open_rank(entry.path, InputOptions(context=context)) if is_rank else None
-                own = {each.name for each in file.sources} if file else own
+                if is_rank:
+                    own = {each.name for each in open_rank(entry.path, InputOptions(context=context)).sources}
         yield from ((os.path.join(entry.name, name), path) for name, path in within if path not in own)

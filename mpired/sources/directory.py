@@ -31,7 +31,7 @@ def is_store(path: str) -> bool:
 
 
 def strange_files(path: str) -> Iterator[str]:
-    """Yield the paths within a store of the files that its arrays do not have, in order."""
+    """Yield the paths within a store of files that are neither documents nor chunks of its arrays, in order."""
     names = sorted(
         os.path.relpath(os.path.join(folder, name), path) for folder, _, files in os.walk(path) for name in files
     )

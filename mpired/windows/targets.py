@@ -88,9 +88,9 @@ class WindowFile:
         assert self.like is not None  # noqa: S101 - else elements are changed where they lie
         assert self.scratch is not None  # noqa: S101 - as above
         source = LocalSource(self.name, self.scratch.shared.path)
-        windows, changed = [each._replace(source=source) for each in self.windows], list[Array]()
-        for each in windows:  # pairs of two arrays are these
-            parts = zip(FIELDS, each.columns, strict=False) if len(each.columns) > 1 else ()
+        changed: list[Array] = []
+        for each in (window._replace(source=source) for window in self.windows):
+            parts = zip(FIELDS, each.columns, strict=True) if len(each.columns) > 1 else ()  # pairs of two arrays
             changed += [part_of(each, field)._replace(name=name) for field, name in parts] or [each]
         apart(context, self.like.name, write_to, draft.shared, self.format.rewrite, self.like, changed)
         if self.is_new:
