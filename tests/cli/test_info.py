@@ -1,7 +1,5 @@
 """`mpired info` says of every file what it holds; only what is damaged or not there is an error."""
 
-from __future__ import annotations
-
 import decimal
 import json
 import re

@@ -1,7 +1,5 @@
 """Results compressed by their suffix: read by other programs, the same bytes each time, whole or not at all."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

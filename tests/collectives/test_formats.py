@@ -1,7 +1,5 @@
 """Ranks and results of `reduce` in every format: texts, headers, pairs, and what is refused."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The commands whose results go to the ranks: what each rank gets, and what is refused without a change."""
 
-from __future__ import annotations
-
 import functools
 import json
 import operator

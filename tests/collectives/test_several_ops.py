@@ -1,7 +1,5 @@
 """Several ops in one call: each gives what it gives alone, and the ranks are read once."""
 
-from __future__ import annotations
-
 import netCDF4
 import numpy as np
 import pytest

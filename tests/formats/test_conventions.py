@@ -1,7 +1,5 @@
 """Attributes of CF and netCDF: arrays that describe others are carried; packed, unsigned and missing values."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """Elements that are left out, NaNs or a missing value, as NumPy's masked arrays leave them out; and the bits of NaN."""
 
-from __future__ import annotations
-
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Pack and unpack as a user meets them: formats, pipes, named datatypes, Python, memory, and what is refused."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

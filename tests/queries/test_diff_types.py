@@ -1,7 +1,5 @@
 """`mpired diff` of elements of any type, of missing ones, of times, and of numbers of two datatypes."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import filecmp

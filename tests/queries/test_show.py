@@ -1,7 +1,5 @@
 """`mpired show`: figures and elements of files, compared with NumPy."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """The order of ranks by their names, the numbers in these, and the holes among them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 

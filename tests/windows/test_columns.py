@@ -1,7 +1,5 @@
 """Targets with columns: those that are meant change, and all others stay, whatever they hold."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 

@@ -1,7 +1,5 @@
 """Where accumulate puts elements: types, counts, maps, boxes and ranks of a window."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from command import run, unchanged

@@ -1,7 +1,5 @@
 """What the one-sided calls refuse, without a byte written."""
 
-from __future__ import annotations
-
 import os
 import resource
 from pathlib import Path
