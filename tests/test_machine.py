@@ -1,7 +1,5 @@
 """How many processors and how much memory commands take: affinity, control groups, SLURM."""
 
-from __future__ import annotations
-
 import builtins
 import io
 import os

@@ -1,7 +1,5 @@
 """`--keep`: columns that are equal in all ranks are carried into the result, as pyarrow reads them."""
 
-from __future__ import annotations
-
 import csv
 import datetime as dt
 import decimal
@@ -84,7 +82,6 @@ def test_refusals(tmp_path):
             f"{carries}, and this one is npz, which cannot mark missing elements of 'key'; leave",
         ),
         (f"{reduce} --columns n --keep key --in-place", 2, "--in-place / --keep"),
-        ("reduce --op sum --keep key a.npy -o out.parquet", 2, "--keep / a.npy is npy"),
         ("reduce-scatter-block --keep key --op sum a.npy", 2, "--keep"),
     ]
     check_refusals(tmp_path, rows)

@@ -1,7 +1,5 @@
 """Ranks of several datatypes in one that has all their values, against NumPy."""
 
-from __future__ import annotations
-
 import gzip
 
 import h5py

@@ -1,7 +1,5 @@
 """Who may read what an update writes: the target, its log, fetched elements; and what cannot be seen is not missing."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """An update of a target: the protocol that it takes, locks, files beside it that somebody else has, and recovery."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

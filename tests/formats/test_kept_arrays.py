@@ -1,7 +1,5 @@
 """`--keep`: arrays of every type are carried into results, as the library of each format reads them."""
 
-from __future__ import annotations
-
 import csv
 import json
 
@@ -197,7 +195,7 @@ def test_what_differs_or_has_no_place_is_refused(tmp_path):
             file["w"], file["b"] = weights(rank), [1, 2]
             file.create_dataset("links", (1,), h5py.ref_dtype)[0] = file["b"].ref
     long = np.arange(3, dtype="g")
-    np.savez(tmp_path / "t.npz", w=weights(0), text=WORDS["names"], w_index=np.arange(3), long=long)
+    np.savez(tmp_path / "t.npz", w=weights(0), text=WORDS["names"], long=long)
     words = "reduce --op mean --columns w --keep step"
     differs = "'step' differs from that of rank 0 / and results carry it / --no-check-coordinates / --columns"
     rows = [
@@ -210,7 +208,6 @@ def test_what_differs_or_has_no_place_is_refused(tmp_path):
         ("reduce --op mean --columns w --keep text t.npz -o out.nc", 2, "--keep: carries arrays into results"),
         ("reduce --op mean --columns w --keep long t.npz -o out.zarr.zip", 2, "--keep: carries arrays into results"),
         ("reduce --op sum --columns long t.npz -o out.zarr.zip", 3, "MPI_LONG_DOUBLE / has no form in zarr"),
-        ("reduce --op maxloc --index rank --columns w --keep w_index t.npz -o out.h5", 2, "--keep: names 'w_index'"),
     ]
     check_refusals(tmp_path, rows)
     for form in ("npz", "safetensors"):

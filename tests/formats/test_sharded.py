@@ -1,7 +1,5 @@
 """Checkpoints in shards with an index, as transformers saves them: safetensors reads each shard of a result."""
 
-from __future__ import annotations
-
 import errno
 import json
 import shutil

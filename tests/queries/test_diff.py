@@ -1,7 +1,5 @@
 """`mpired diff` of files, directories and lists: what is equal, what is told, and the exit status."""
 
-from __future__ import annotations
-
 import filecmp
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Compressed ranks: recognised by content, read by every command, and what is damaged."""
 
-from __future__ import annotations
-
 import bz2
 import functools
 import gzip

@@ -1,7 +1,5 @@
 """Several commands at one target, stopped, killed or all at once: nothing is lost, and none waits for ever."""
 
-from __future__ import annotations
-
 import itertools
 import mmap
 import os

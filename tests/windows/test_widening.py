@@ -1,7 +1,5 @@
 """Origins of other datatypes than the target's, which holds them without loss, against NumPy."""
 
-from __future__ import annotations
-
 import h5py
 import numpy as np
 import pyarrow as pa
