@@ -144,15 +144,12 @@ def test_calls_that_are_refused(folder):
     check_refusals(folder, rows, stdin=A.tobytes())
 
 
-COPY = ("--op", "sum", "--type", ">i4", "--offset", "16", "--header", "copy")
-RANKS = tuple(f"r{rank}.bin" for rank in range(3))
-
-
 def test_a_result_has_the_header_of_a_stream(tmp_path):
     """Of raw ranks of six integers behind a header of 16 bytes."""
-    for rank, name in enumerate(RANKS):
-        array = (np.arange(6) * (rank + 1)).astype(">i4")
-        (tmp_path / name).write_bytes(b"header of rank %d" % rank + array.tobytes())
-    outcome = reduce(*COPY, "-", *RANKS[1:], cwd=tmp_path, stdin=(tmp_path / "r0.bin").read_bytes())
+    first, *others = (b"header of rank %d" % i + (np.arange(6) * (i + 1)).astype(">i4").tobytes() for i in range(3))
+    for name, content in zip("bc", others, strict=True):
+        (tmp_path / name).write_bytes(content)
+    copy = ("--op", "sum", "--type", ">i4", "--offset", "16", "--header", "copy")
+    outcome = reduce(*copy, "-", "b", "c", cwd=tmp_path, stdin=first)
     expected = b"header of rank 0" + (np.arange(6) * 6).astype(">i4").tobytes()
     assert outcome == (0, expected, "")

@@ -172,6 +172,7 @@ def test_lists_that_are_refused(tmp_path):
         (f"reduce --op max,min {both} --in-place", 2, "--in-place: has the place of one result, and there are 2 ops"),
         (f"reduce --op max,MPI_MAX {both} -o out.npz", 2, "has two ops whose results would be named 'max'"),
         (f"reduce --op max, {both} -o out.npz", 2, "'': is not an MPI op"),
+        (f"reduce --op max,min --weights 1,2 {both} -o out.npz", 2, "--weights: is for weighted means, and the op is"),
         (f"reduce --op max,mean --commute {both} -o out.npz", 2, "--commute: is for user-defined ops"),
         (f"reduce --op mean,ops.py:f --nan ignore {both} -o o.npz", 2, "--nan: is for predefined ops"),
         (f"reduce --op mean,max --index rank {both} -o out.npz", 2, "is for maxloc and minloc, not for mean"),

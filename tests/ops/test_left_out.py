@@ -42,9 +42,6 @@ def test_a_missing_value_has_the_precision_of_the_elements():
         ranks = np.array([[missing, 1, 2], [3, missing, 4], [5, 6, 7]], code)
         masked = np.ma.masked_equal(ranks, np.array(missing, code)[()])
         assert mpired.reduce(list(ranks), "sum", missing=missing).tolist() == masked.sum(axis=0).tolist()
-
-
-def test_nan_as_the_missing_value_is_left_out():
     assert mpired.reduce([np.array([1.0]), np.array([NAN])], "sum", missing=NAN).tolist() == [1]
 
 

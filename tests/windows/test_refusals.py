@@ -54,7 +54,6 @@ REFUSED = [
     ("--op sum --target-count -2 t.npy o.npy", 3, "negative"),
     ("--op sum --origin-disp 2 --origin-count 2 t.npy o.npy", 3, "fewer"),
     ("--op sum --target-type vector(3,1,0,double) t.npy o.npy", 3, "overlap"),
-    ("--op sum --target-type int t.npy o.npy", 3, "MPI_INT"),
     ("--op sum --type long --origin-type int64_t t.npy o.npy", 3, "same"),
     ("--op sum --at 5,0:3 t.npy o.npy", 3, "out of bounds"),
     ("--op sum --at 0,0:9 t.npy o.npy", 3, "out of bounds"),

@@ -4,7 +4,7 @@ Inputs that look bad but are not are in the files beside this one, with the righ
 """
 
 import gzip
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -104,26 +104,8 @@ def folder(furnished: Path) -> Iterator[Path]:
         path.unlink()
 
 
-def place(folder: Path, files: Mapping[str, Content]) -> None:
-    for name, content in files.items():
+@each("case", NPY + RAW + PARQUET + WORDS)
+def test_bad_inputs(case: Case, folder: Path):
+    for name, content in case.files.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content())
-
-
-def check(case: Case, folder: Path) -> None:
-    place(folder, case.files)
     check_refused(folder, ("reduce", "-q", *case.words), case.status, *case.reasons)
-
-
-@each("case", NPY)
-def test_npy(case: Case, folder: Path):
-    check(case, folder)
-
-
-@each("case", RAW + WORDS)
-def test_raw_files_and_words(case: Case, folder: Path):
-    check(case, folder)
-
-
-@each("case", PARQUET)
-def test_parquet(case: Case, folder: Path):
-    check(case, folder)
