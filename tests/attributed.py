@@ -1,7 +1,5 @@
 """Files of arrays with attributes in netCDF, HDF5 and Zarr."""
 
-from __future__ import annotations
-
 import warnings
 
 import h5py

@@ -1,7 +1,5 @@
 """Good and bad files of every format, and the refusals of bad ones."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle

@@ -1,7 +1,5 @@
 """What a command takes of the machine: the memory of all its processes and the files that each has open."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

@@ -1,7 +1,5 @@
 """The commands as click has them, and their options."""
 
-from __future__ import annotations
-
 import click
 
 from mpired.cli import cli

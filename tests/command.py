@@ -3,8 +3,6 @@
 Both give an `Outcome`. `snapshot` tells whether a folder stayed as it was.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import faulthandler

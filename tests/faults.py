@@ -3,8 +3,6 @@
 Counting starts when the target is opened, so that a run has the same numbers every time.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import mmap

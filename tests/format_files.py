@@ -3,8 +3,6 @@
 `WRITERS` and `READERS` write and read the files of a format without mpired.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import tempfile

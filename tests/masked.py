@@ -1,7 +1,5 @@
 """Masked arrays as files with missing values, which other libraries write and read."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 

@@ -1,7 +1,5 @@
 """A real mpiexec, and commands that it starts."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What some tests need that a machine may not have: there they are skipped with the reason, and in CI they fail."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import os

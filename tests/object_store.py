@@ -4,8 +4,6 @@
 faults to make, and tells what was asked of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Packages with entry points, installed by hand into a folder that a test puts on `sys.path`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

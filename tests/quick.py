@@ -5,8 +5,6 @@ the folder, the environment and the three streams of a client, and becomes the c
 parent of it, so what asks for limits or signals of the process needs the installed command.
 """
 
-from __future__ import annotations
-
 import contextlib
 import marshal
 import os

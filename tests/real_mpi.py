@@ -1,7 +1,5 @@
 """Datatypes and reductions of a real MPI, by mpi4py's module, which tests get from the fixture `mpi`."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Sequence

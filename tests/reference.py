@@ -5,8 +5,6 @@ floats are decoded, combined and rounded once a step; what only chooses returns 
 chosen operand. The fold is from the left, over ranks in order.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Callable, Sequence

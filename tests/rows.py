@@ -1,7 +1,5 @@
 """Tables whose rows one test tries, with the folders of cases and the refusals: all that fail are told together."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

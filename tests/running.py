@@ -4,8 +4,6 @@ Nothing here sleeps: a test waits for what it needs to see, and a run is as long
 same file again and again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Commands that change files, for the tests of what becomes of them when they are cut, killed or fail."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple

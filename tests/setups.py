@@ -1,7 +1,5 @@
 """Setups of commands that a small process finds by their names, as tests/template.py needs them."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import sys

@@ -1,7 +1,5 @@
 """Tables as files, and the smallest of each sort."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The Python API: wrong words are the errors of the command, as exceptions, and nothing is written."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The benchmarks run: a few cases on little data. What they take is not looked at."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

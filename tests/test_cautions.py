@@ -1,7 +1,5 @@
 """What a command warns of is a warning in Python, in the same words, and recoveries are logged."""
 
-from __future__ import annotations
-
 import os
 import re
 import warnings

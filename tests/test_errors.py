@@ -1,7 +1,5 @@
 """Errors survive the way between processes."""
 
-from __future__ import annotations
-
 import copy
 import errno
 import importlib

@@ -1,7 +1,5 @@
 """How many processors and how much memory commands take: affinity, control groups, SLURM."""
 
-from __future__ import annotations
-
 import builtins
 import io
 import os
@@ -18,18 +16,11 @@ from mpired import machine
 A_B = "/proc/self/cgroup", "0::/a/b\n"
 # Quotas of control groups, by group, of version 2; and the processors that they leave of 64.
 QUOTAS = [
-    ({"": "max 100000"}, 64),
-    ({"/a/b": "400000 100000\n"}, 4),
-    ({"/a/b": "150000 100000"}, 2),
-    ({"/a/b": "1000 100000"}, 1),
-    ({"/a/b": "max 100000", "/a": "300000 100000", "": "max 100000"}, 3),
-    ({"/a/b": "800000 100000", "/a": "300000 100000"}, 3),
-    ({"/a/b": "200000 100000", "/a": "300000 100000"}, 2),
-    ({"/a/b": "9900000 100000"}, 64),
-    ({"/a/b": "junk"}, 64),
-    ({"/a/b": ""}, 64),
-    ({"/a/other": "100000 100000"}, 64),
-]
+    ({"": "max 100000"}, 64), ({"/a/b": "400000 100000\n"}, 4), ({"/a/b": "150000 100000"}, 2),
+    ({"/a/b": "1000 100000"}, 1), ({"/a/b": "max 100000", "/a": "300000 100000", "": "max 100000"}, 3),
+    ({"/a/b": "800000 100000", "/a": "300000 100000"}, 3), ({"/a/b": "200000 100000", "/a": "300000 100000"}, 2),
+    ({"/a/b": "9900000 100000"}, 64), ({"/a/b": "junk"}, 64), ({"/a/b": ""}, 64), ({"/a/other": "100000 100000"}, 64),
+]  # fmt: skip
 GROUP_1 = "/sys/fs/cgroup/cpu,cpuacct/docker/x"
 IN_GROUP_1 = "12:memory:/m\n5:cpu,cpuacct:/docker/x\n3:cpuset:/s\n0::/\n"
 

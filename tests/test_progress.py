@@ -1,7 +1,5 @@
 """`progress=`: a function that takes a range and yields its items shows how far the work is."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The wheel: what is in it, and that examples and man pages are there after an installation."""
 
-from __future__ import annotations
-
 import email
 import fcntl
 import json

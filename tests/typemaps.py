@@ -3,8 +3,6 @@
 `Drawn` is a type that hypothesis draws: its text and its twin.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

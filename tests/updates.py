@@ -1,7 +1,5 @@
 """An update of the target here/t.npy: how it is made, held up, and left unfinished."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """Several users and groups at one target, and an update that one of them leaves half done."""
 
-from __future__ import annotations
-
 import os
 import stat
 import struct

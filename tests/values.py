@@ -1,7 +1,5 @@
 """Elements to reduce: the values that bite, and ordinary ones."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -1,7 +1,5 @@
 """What is offered to shells that complete a line, and the script of bash that asks."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`--dry-run`: every check of the real run, then what it would do; and nothing is written, made, locked or finished."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """File systems with ways of their own: FUSE, which keeps a name of what is open, and those without locks."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

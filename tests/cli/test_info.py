@@ -1,14 +1,12 @@
 """`mpired info` says of every file what it holds; only what is damaged or not there is an error."""
 
-from __future__ import annotations
-
 import decimal
 import json
 import re
 
 import numpy as np
 import pyarrow as pa
-from command import refused, run, succeeded
+from command import run, succeeded
 from rows import check_refused, each
 from tables import bytes_of
 
@@ -98,4 +96,3 @@ def test_once_keys(tmp_path):
     (tmp_path / "new.npy.mpired-keys").unlink()
     told = "once-keys: 1; has 1 key of --once, but new.npy.mpired-keys is missing"
     assert lines("new.npy", cwd=tmp_path)[-1].startswith(told)
-    refused(run("info", cwd=tmp_path), 2, "FILE")

@@ -1,7 +1,5 @@
 """What the program tells of itself: help in the width of a small terminal, ops, examples; and the ways to start it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What is printed: summaries as JSON, results on a terminal, a bar, and options of the environment."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

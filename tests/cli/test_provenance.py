@@ -1,7 +1,5 @@
 """`--provenance`: a result says, in itself or in a file beside it, how it was made and of what."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Signals at every stage of a command, and deaths: nothing runs on, and no file is left."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

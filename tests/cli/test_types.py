@@ -48,7 +48,6 @@ def test_what_is_spread_is_packed_in_arrays(tmp_path, text, form):
 
 
 @each("words, status, reason", [
-    (["real16"], 3, "is not available"),
     (["int", "--value-index", "int", "int"], 2, "takes the place of TYPE"),
     (["--value-index", "int", "nothing"], 2, "nothing"),
     (["int", "double"], 2, "double"),

@@ -172,9 +172,8 @@ def nothing_left():
 
 
 def gcc(source, library):
-    subprocess.run(
-        ["gcc", "-w", "-O1", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=source, text=True, check=True
-    )
+    words = ["gcc", "-w", "-O1", "-shared", "-fPIC", "-x", "c", "-", "-o", library]
+    subprocess.run(words, input=source, text=True, check=True)
 
 
 @pytest.fixture(scope="session")
@@ -295,10 +294,8 @@ def test_ops_of_a_file(workshop, tmp_path):
         "two (./my.py:two): commute not declared, any datatype",
     ]
     rows = json.loads(run("ops", "--json", "my.py", cwd=tmp_path).out)
-    assert [(row["name"], row["place"], row["commute"]) for row in rows] == [
-        ("first", "my.py:one", False),
-        ("two", "my.py:two", None),
-    ]
+    listed = [(row["name"], row["place"], row["commute"]) for row in rows]
+    assert listed == [("first", "my.py:one", False), ("two", "my.py:two", None)]
     message = "mpired: empty.py: no function in it is decorated with @mpired.op\n"
     assert run("ops", "empty.py", cwd=workshop) == (0, b"", message)
 

@@ -1,7 +1,5 @@
 """`--max-memory` and `--max-open-files` are kept, and what `--dry-run` says of both is true: measured from outside."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import lzma

@@ -1,7 +1,5 @@
 """`reduce --in-place` into arrays of a file, where they lie: all else of the file stays."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct

@@ -1,7 +1,5 @@
 """`--keep`: columns that are equal in all ranks are carried into the result, as pyarrow reads them."""
 
-from __future__ import annotations
-
 import csv
 import datetime as dt
 import decimal
@@ -78,13 +76,8 @@ def test_refusals(tmp_path):
         (f"{reduce} --keep x --columns x -o out.parquet", 2, "'x', which is named already"),
         (f"{reduce} --keep key,key -o out.parquet", 2, "'key', which is named already"),
         (f"{reduce} --columns n --keep key -o out.npy", 2, carries),
-        (
-            f"{reduce} --columns n --keep key --to npz",
-            2,
-            f"{carries}, and this one is npz, which cannot mark missing elements of 'key'; leave",
-        ),
+        (f"{reduce} --columns n --keep key --to npz", 2, f"{carries} / which cannot mark missing elements of 'key';"),
         (f"{reduce} --columns n --keep key --in-place", 2, "--in-place / --keep"),
-        ("reduce --op sum --keep key a.npy -o out.parquet", 2, "--keep / a.npy is npy"),
         ("reduce-scatter-block --keep key --op sum a.npy", 2, "--keep"),
     ]
     check_refusals(tmp_path, rows)
@@ -99,11 +92,10 @@ def test_two_arrays_of_a_result_never_have_one_name(tmp_path):
     with h5py.File(tmp_path / "r.h5", "w") as file:
         file.update({"w": np.arange(2.0), "w_index": np.arange(2)})
     words = ["reduce", "--op", "sum", "r.parquet", "-f", "-o"]
+    twice = "--columns: names two arrays that would both be 'value' in"
+    forms = ("nc", "h5", "zarr.zip", "safetensors", "csv", "arrow")
     rows = [
-        ([*words, f"o.{form}", "--columns", '"",value'], 2, "--columns: names two arrays that would both be 'value' in")
-        for form in ("nc", "h5", "zarr.zip", "safetensors", "csv", "arrow")
-    ]
-    rows += [
+        *(([*words, f"o.{form}", "--columns", '"",value'], 2, twice) for form in forms),
         ([*words, "o.npz", "--columns", '"",arr_0'], 2, "would both be 'arr_0' in npz; choose one of them, or rename"),
         ([*words, "o.h5", "--columns", '""', "--keep", "value"], 2, "--keep: names 'value', and results have another"),
         ("reduce --op maxloc --index rank --columns w --keep w_index r.h5 -o o.h5", 2, "--keep: names 'w_index', and"),
@@ -201,10 +193,8 @@ def test_text_results(form, tmp_path):
     outcome = run("reduce", "-q", *words, "--to", "csv", cwd=tmp_path)
     header, *rows = csv.reader(io.StringIO(outcome.out.decode()))
     assert header == list(made)
-    shown = [
-        ["" if each is None else str(each) for each in made[name].to_pylist()] for name in ("key", "n", "day", "price")
-    ]
-    assert [[row[at] for row in rows] for at in (0, 2, 3, 6)] == shown
+    for at, name in {0: "key", 2: "n", 3: "day", 6: "price"}.items():
+        assert [row[at] for row in rows] == ["" if each is None else str(each) for each in made[name].to_pylist()]
     assert [row[1] for row in rows] == [str(2.0 * i) for i in range(6)]
     assert {row[5] for row in rows} == {"0.1"}
     assert rows[0][4] == '[1.5, "nan"]'

@@ -1,7 +1,5 @@
 """`--nulls`: what becomes of missing values, in results, in pairs and in place, as NumPy's masked arrays have it."""
 
-from __future__ import annotations
-
 import masked
 import netCDF4
 import numpy as np

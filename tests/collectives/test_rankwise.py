@@ -1,7 +1,5 @@
 """The commands whose results go to the ranks: what each rank gets, and what is refused without a change."""
 
-from __future__ import annotations
-
 import functools
 import json
 import operator
@@ -215,7 +213,6 @@ def test_names_that_are_refused(folder):
         (f"{SCAN} -o old_{{rank}}.npy", 2, "2 of 4 outputs: already exists: old_1.npy, old_3.npy"),
         (f"{SCAN} -o fifo{{rank}}", 2, "4 of 4 outputs: a stream"),
         (f"{SCAN} -o /dev/fd/{{rank}}", 2, "4 of 4 outputs: a stream"),
-        (SCAN, 2, "--output / {rank} / --in-place"),
         ("scan -q --op sum r0.npy - -o {stem}_.npy", 2, "standard input / no name"),
         ("scan -q --op sum r0.npy - --in-place", 2, "standard input"),
     ]

@@ -1,7 +1,5 @@
 """Ranks on other machines are read ahead by threads; segments of workers there begin with stripes of 4 MiB."""
 
-from __future__ import annotations
-
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 

@@ -1,7 +1,5 @@
 """Several ops in one call: each gives what it gives alone, and the ranks are read once."""
 
-from __future__ import annotations
-
 import netCDF4
 import numpy as np
 import pytest
@@ -178,7 +176,6 @@ def test_lists_that_are_refused(tmp_path):
         (f"reduce --op max,mean --commute {both} -o out.npz", 2, "--commute: is for user-defined ops"),
         (f"reduce --op mean,ops.py:f --nan ignore {both} -o o.npz", 2, "--nan: is for predefined ops"),
         (f"reduce --op mean,max --index rank {both} -o out.npz", 2, "is for maxloc and minloc, not for mean"),
-        (f"reduce --op max,maxloc {both} -o out.npz", 3, "MPI_MAXLOC: is not defined for MPI_INT32_T"),
         (f"reduce --op max,maxloc --index rank {both} --split v.npz,i.npz", 2, "writes the two parts of pairs, and"),
         ("reduce --op max,min 0.nc 1.nc -o out.nc", 2, "gives a result the name 'tas_max', which another array of"),
         (f"scan --op max,min {both} -o {{rank}}.npy", 2, several),

@@ -1,7 +1,5 @@
 """Ranks that are streams: folded as they arrive, alone and with others, of FIFOs and of real shells; misfits."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import io

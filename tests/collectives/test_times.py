@@ -1,7 +1,5 @@
 """Truth values, and times in columns and arrays: which ops take them, and that the type of the result is theirs."""
 
-from __future__ import annotations
-
 import json
 from functools import reduce
 

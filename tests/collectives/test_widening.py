@@ -1,7 +1,5 @@
 """Ranks of several datatypes in one that has all their values, against NumPy."""
 
-from __future__ import annotations
-
 import gzip
 
 import h5py
@@ -44,9 +42,8 @@ def test_each_format(tmp_path):
                     assert result.dtype == np.float64
                     np.testing.assert_array_equal(result, np.sum([a.astype("f8") for a in arrays], axis=0))
                 succeeded(run("scan", *words, "-o", f"s{{rank}}.{suffix}", cwd=folder))
-                np.testing.assert_array_equal(
-                    READERS[form]((folder / f"s0.{suffix}").read_bytes(), np.dtype("f8")), arrays[0].astype("f8")
-                )
+                first = READERS[form]((folder / f"s0.{suffix}").read_bytes(), np.dtype("f8"))
+                np.testing.assert_array_equal(first, arrays[0].astype("f8"))
         with case("mixed") as folder:
             f, d, h = (elements(code, rank) for rank, code in enumerate("fdh"))
             (folder / "f.npy.gz").write_bytes(gzip.compress(WRITERS["npy"](f)))
@@ -58,11 +55,8 @@ def test_each_format(tmp_path):
 
 def test_columns_match_by_name(tmp_path):
     """In another order too, of which only -v has a note; nulls are left out, and each column is of its widest type."""
-    small = {
-        "a": pa.array([1, None, 3], pa.int32()),
-        "b": pa.array([0.5, 2, 3], pa.float32()),
-        "m": [True, False, True],
-    }
+    small = {"a": pa.array([1, None, 3], pa.int32()), "b": pa.array([0.5, 2, 3], pa.float32())}
+    small["m"] = [True, False, True]
     large = {"m": [True, True, False], "b": pa.array([0.1, None, 3]), "a": pa.array([1 << 40, 5, None], pa.int64())}
     for name, columns in (("small.parquet", small), ("large.parquet", large)):
         pq.write_table(pa.table(columns), tmp_path / name)

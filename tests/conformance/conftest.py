@@ -1,7 +1,5 @@
 """Fixtures for the comparison with a real MPI."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import pytest

@@ -4,8 +4,6 @@ Where elements lie is told by lists of displacements that are made here; the byt
 these, and every byte of a window is compared, gaps and padding included.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import math

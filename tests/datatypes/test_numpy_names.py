@@ -1,7 +1,5 @@
 """NumPy's names are types, and stand beside MPI's in messages."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq

@@ -1,7 +1,5 @@
 """Ranks in the working directory, and the ops of the tests of engines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -3,8 +3,6 @@
 `test_dask` runs these in a process of their own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The tests of `dask_suite`, in a process of their own: Dask changes how exceptions are pickled and modules found."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A library that ends its process while it decodes a file: the process is a worker, and the file is to blame."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

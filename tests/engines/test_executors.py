@@ -3,8 +3,6 @@
 Ranks and ops are named by relative paths, as a user in the working directory does.
 """
 
-from __future__ import annotations
-
 import math
 import multiprocessing
 import os

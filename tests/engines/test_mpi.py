@@ -1,7 +1,5 @@
 """The engine mpi, under a real mpiexec: the bits of one machine, and what is left when something goes wrong."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

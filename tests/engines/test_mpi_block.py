@@ -1,7 +1,5 @@
 """`with mpired.mpi() as engine:` in programs that a real mpiexec runs."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

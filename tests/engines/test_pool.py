@@ -3,8 +3,6 @@
 The functions that workers call are of the standard library, so that any process can import them.
 """
 
-from __future__ import annotations
-
 import operator
 import os
 import signal

@@ -1,7 +1,5 @@
 """`--spread ranks` under a real mpiexec: workers are stages, and hand what is kept of their ranks to the next one."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The keys of `--once`: none is forgotten, and none counts for another file."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

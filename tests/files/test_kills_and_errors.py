@@ -1,7 +1,5 @@
 """A command that is killed or fails at each of its calls: the files are old or new, and the status says which."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -2,8 +2,6 @@
 whichever call, no file outside of it is changed, removed, or given to anybody.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """Whenever the power goes, files are wholly old or wholly new, and new once the command has said so."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import itertools

@@ -1,7 +1,5 @@
 """Mounts on which the locks of other machines are not seen: what is taken for dead there, and what is refused."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How a result gets to its place, whole and durable, or not at all, and what is kept of the file that is replaced."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Who may read what an update writes: the target, its log, fetched elements; and what cannot be seen is not missing."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable
@@ -9,24 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import users
 from command import run
 from faults import failing
 from protocols import LOG
 from rows import check_refusals
-from users import (
-    ACCESS_LIST,
-    LIST,
-    MEMBER,
-    OWNER,
-    PROJECT,
-    STRANGER,
-    USERS,
-    accumulate,
-    become,
-    belonging,
-    killed,
-    rights,
-)
+from users import LIST, MEMBER, OWNER, PROJECT, STRANGER, USERS, accumulate, become, belonging, killed, rights
 
 from mpired.files.places import MARK
 
@@ -94,7 +80,7 @@ def test_the_list_of_the_folder_lets_no_other_user_in(shared):
     assert rights(shared / "t.npy") == (OWNER, PROJECT, 0o660)
     killed(shared, become(OWNER, PROJECT))
     assert rights(shared / LOG) == (OWNER, PROJECT, 0o640)
-    assert [ACCESS_LIST in os.listxattr(shared / name) for name in ("t.npy", LOG)] == [False, False]
+    assert [users.ACCESS_LIST in os.listxattr(shared / name) for name in ("t.npy", LOG)] == [False, False]
 
 
 def fetched(folder, user: int, *words: str) -> tuple[int, int, int]:
@@ -139,9 +125,9 @@ def test_fetched_elements_have_no_more_readers_than_the_target(shared):
 def test_fetched_elements_lose_a_list_that_the_target_has_not(shared):
     belonging(shared, OWNER, PROJECT, 0o600)
     target(shared, OWNER, PROJECT, 0o600, "old.npy")
-    os.setxattr(shared / "old.npy", ACCESS_LIST, LIST)
+    os.setxattr(shared / "old.npy", users.ACCESS_LIST, LIST)
     assert fetched(shared, 0, "t.npy") == (OWNER, PROJECT, 0o600)
-    assert ACCESS_LIST not in os.listxattr(shared / "old.npy")
+    assert users.ACCESS_LIST not in os.listxattr(shared / "old.npy")
 
 
 READING = [

@@ -5,8 +5,6 @@ Other scenes are in `test_power_cuts` (cuts, also of a recovery), `test_kills_an
 `windows/test_concurrency`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Transactions of a program: its children, its open files, and files of one name."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """An update of a target: the protocol that it takes, locks, files beside it that somebody else has, and recovery."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -253,10 +251,8 @@ def test_what_is_done_and_cannot_be_printed_is_done(words, folder):
         assert second.startswith("mpired: standard output: No space left on device; ")
         assert second.endswith("do not repeat")
         assert (value(folder), os.listdir(folder / "here")) == (0 if words else 1, ["t.npy"])
-        nothing = [
-            (each, 4, "standard output: No space left on device") for each in (command, "recover --list ones.npy")
-        ]
-        check_refusals(folder, nothing, stdout=full.fileno())
+        for again_ in (command, "recover --list ones.npy"):
+            check_refused(folder, again_, 4, "standard output: No space left on device", stdout=full.fileno())
 
 
 def test_a_change_of_another_user_is_not_finished(as_root, open_folder):

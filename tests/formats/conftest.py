@@ -1,7 +1,5 @@
 """Folders with an installed format, and ranks of any format in one of them."""
 
-from __future__ import annotations
-
 import pytest
 from format_files import BUNDLE, MINI, Bench
 from packages import install

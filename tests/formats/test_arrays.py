@@ -1,7 +1,5 @@
 """Files of named arrays, each with a shape of its own: npz and safetensors. What is expected comes from NumPy."""
 
-from __future__ import annotations
-
 import json
 import struct
 import zipfile

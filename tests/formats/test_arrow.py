@@ -1,7 +1,5 @@
 """Arrow files and streams of any writer, from any element on, as pyarrow reads them."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import zlib

@@ -1,7 +1,5 @@
 """Files of few bytes that unfold to very many: one line, and little memory."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 import zipfile

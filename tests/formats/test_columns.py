@@ -1,7 +1,5 @@
 """Columns of parquet and arrow alike: structures, names, and what a mistake of this program is not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -1,7 +1,5 @@
 """Attributes of CF and netCDF: arrays that describe others are carried; packed, unsigned and missing values."""
 
-from __future__ import annotations
-
 import json
 import shutil
 
@@ -177,9 +175,8 @@ def test_missing_and_packed_values(tmp_path, form):
         names[0] += ".zip"
     for more in ((), ("--unpack",)):
         words = ("accumulate", "--op", "sum", "--columns", "packed", *more, names[0], result)
-        refused(
-            run(*words, cwd=tmp_path), 3, "'packed' is packed", "not updated; update a file", "reduce --op first --u"
-        )
+        reasons = ("'packed' is packed", "not updated; update a file", "reduce --op first --u")
+        refused(run(*words, cwd=tmp_path), 3, *reasons)
 
 
 def test_truth_values_stay_truth_values(tmp_path):
@@ -197,12 +194,8 @@ def test_truth_values_stay_truth_values(tmp_path):
 
 @every_format
 def test_packed_elements_with_and_without_a_sign(tmp_path, form):
-    own = {
-        "scale_factor": np.float64(0.5),
-        "add_offset": np.float64(-3),
-        "_Unsigned": "true",
-        "_FillValue": np.int8(-1),
-    }
+    own = {"scale_factor": np.float64(0.5), "add_offset": np.float64(-3)}
+    own |= {"_Unsigned": "true", "_FillValue": np.int8(-1)}
     name = written(tmp_path / "a", form, {"t": (np.array([1, -56, -1, 127, -128], "i1"), own)})
     result = f"r{suffix(form, result=True)}"
     words = ("reduce", "-q", "--op", "max", "--unpack", "--nulls", "ignore", name, name, "-o", result)

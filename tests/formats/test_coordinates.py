@@ -1,7 +1,5 @@
 """Coordinates that differ between ranks: those that may, tolerances, and ranks that are different times (CF, 7.3)."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Damaged files of every format: the same bits or one error on one line, and never the end of the process."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct

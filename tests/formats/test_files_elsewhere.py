@@ -3,8 +3,6 @@
 The library would open what is no regular file, and wait for a pipe; of a file that is not there it would read zeros.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 

@@ -1,7 +1,5 @@
 """Files of other programs are known as such, and no numbers are taken for one."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import pickle

@@ -4,8 +4,6 @@ A format joins it by its row, and by an entry of `WRITERS` and `READERS` in test
 its files without mpired. What is expected comes from NumPy.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from command import run, succeeded

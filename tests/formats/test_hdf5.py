@@ -1,7 +1,5 @@
 """HDF5 files as ranks and results, compared with h5py: a result is like the file of the first rank."""
 
-from __future__ import annotations
-
 import h5py
 import numpy as np
 from command import run

@@ -1,7 +1,5 @@
 """The libraries of formats, their filters and types: broken ones, missing ones, and a library that never ends."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """Ranks that a program has at hand: arrays and open files, beside paths, in every collective."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import subprocess

@@ -1,7 +1,5 @@
 """netCDF files among the ranks: results of every form and datatype have the dimensions, coordinates and history."""
 
-from __future__ import annotations
-
 import h5py
 import netCDF4
 import numpy as np

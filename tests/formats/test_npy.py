@@ -1,7 +1,5 @@
 """Damaged npy files: no other exception than ours, and what is accepted is what NumPy reads."""
 
-from __future__ import annotations
-
 import io
 import warnings
 from contextlib import closing

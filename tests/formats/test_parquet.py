@@ -1,7 +1,5 @@
 """Parquet files: each type and encoding, from any element on, with nulls, damaged and encrypted."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import io

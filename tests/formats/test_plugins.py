@@ -1,7 +1,5 @@
 """Formats of installed packages, most of which are broken in some way."""
 
-from __future__ import annotations
-
 import pytest
 from command import refused, unchanged
 from format_files import RANKS, Bench

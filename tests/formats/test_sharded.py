@@ -1,7 +1,5 @@
 """Checkpoints in shards with an index, as transformers saves them: safetensors reads each shard of a result."""
 
-from __future__ import annotations
-
 import errno
 import json
 import shutil
@@ -109,9 +107,8 @@ def test_other_results(ranks, tmp_path):
     """One file, arrays, those of every rank, and one of another type, of some tensors."""
     succeeded(run(*MEAN, *ranks, "-o", "one.safetensors", cwd=tmp_path))
     check(safetensors.numpy.load_file(tmp_path / "one.safetensors"))
-    check(
-        mpired.reduce([tmp_path / each for each in ranks], "mean", columns=["w", "short", "v"], keep=["step", "mask"])
-    )
+    chosen = {"columns": ["w", "short", "v"], "keep": ["step", "mask"]}
+    check(mpired.reduce([tmp_path / each for each in ranks], "mean", **chosen))
     for command, link in (("allreduce", "--link"), ("scan", "-f")):
         words = command, "-q", "--op", "sum", "--columns", "w,v", link, *ranks, "-o", f"{command}{{rank}}"
         succeeded(run(*words, cwd=tmp_path))
@@ -152,11 +149,7 @@ BROKEN = [
     (lambda folder, _: (folder / SECOND).unlink(), 4, f"bad/{SECOND}: No such file"),
     (lambda _, index: index["weight_map"].update(extra=FIRST), 3, "disagree on the tensor 'extra'"),
     (lambda _, index: index["weight_map"].pop("step"), 3, "model-00001 / disagree on the tensor 'step'"),
-    (
-        lambda _, index: index["weight_map"].update(w="../x.safetensors"),
-        3,
-        "'../x.safetensors', which is not a file of",
-    ),
+    (lambda _, index: index["weight_map"].update(w="../x.safetensors"), 3, "'../x.safetensors', which is not a file"),
     (doubled, 3, "disagree on the tensor 'w'"),
     (lambda _, index: index.pop("weight_map"), 3, "has no `weight_map`"),
 ]
@@ -214,11 +207,7 @@ def test_refusals(ranks, tmp_path):
         ("accumulate --op sum --columns w,v --create n.safetensors c0", 2, "are in several files; name a target that"),
         (f"{mean} one.safetensors -o new/{INDEX}", 2, "is the index of a checkpoint in several files"),
         (f"{mean} c0 c1 -o nowhere/new", 4, "nowhere"),
-        (
-            "allreduce --op sum --columns w c0 c1 -o new/r{rank}.safetensors.index.json",
-            2,
-            "put {rank}, {stem} or {group} into the name of the directory",
-        ),
+        ("allreduce --op sum --columns w c0 c1 -o new/r{rank}.safetensors.index.json", 2, "or {group} into the name"),
         ("reduce --op sum,max --columns w c0 c1 -o new/{op}.safetensors.index.json", 2, "put {op} into the name"),
         ("reduce --op sum --columns w,w c0 c1 -o new", 2, "--columns: names 'w' twice"),
         ("reduce --op sum --columns w --keep w c0 c1 -o new", 2, "--keep: names 'w', which is named already"),

@@ -1,7 +1,5 @@
 """Arrays in Fortran order beside arrays in C order: the elements of the same index are combined, as NumPy does it."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from contextlib import closing

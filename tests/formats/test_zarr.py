@@ -1,7 +1,5 @@
 """Zarr stores as ranks and results, compared with zarr, xarray and NumPy; codecs; damaged ones give one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

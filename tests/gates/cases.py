@@ -1,7 +1,5 @@
 """The commands of the transcripts: options, formats, ops, refusals, and the examples of the pages."""
 
-from __future__ import annotations
-
 import doctest
 import itertools
 import re

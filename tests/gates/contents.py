@@ -3,8 +3,6 @@
 If a format has several forms of the same content, its library reads the file, and the digest is of the content.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import hashlib

@@ -8,8 +8,6 @@ failed that passes without the fault.
     make faults ARGS='journal "the lock"'    those whose names have one of these words
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import contextlib

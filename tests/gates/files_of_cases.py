@@ -1,7 +1,5 @@
 """The files of the cases, written without mpired."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The commands of the transcripts with each option that each command takes."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Lines have at most 120 columns, which ruff holds. Generated code, tables in othe
 `.pyi` files do not. The functions of a call are those of mpired that the second call in a process enters.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """User-defined ops in C: the order of the ranks, handles of datatypes, and ops that call functions of MPI."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Conversions into the datatype that is computed in and out of it, against Python's integers and fractions."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import warnings

@@ -1,7 +1,5 @@
 """Elements that are left out, NaNs or a missing value, as NumPy's masked arrays leave them out; and the bits of NaN."""
 
-from __future__ import annotations
-
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 
@@ -44,9 +42,6 @@ def test_a_missing_value_has_the_precision_of_the_elements():
         ranks = np.array([[missing, 1, 2], [3, missing, 4], [5, 6, 7]], code)
         masked = np.ma.masked_equal(ranks, np.array(missing, code)[()])
         assert mpired.reduce(list(ranks), "sum", missing=missing).tolist() == masked.sum(axis=0).tolist()
-
-
-def test_nan_as_the_missing_value_is_left_out():
     assert mpired.reduce([np.array([1.0]), np.array([NAN])], "sum", missing=NAN).tolist() == [1]
 
 

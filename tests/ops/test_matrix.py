@@ -1,7 +1,5 @@
 """Every op with every datatype: the legal pairs give the twin's bits, the illegal ones an error and no file."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import subprocess

@@ -3,8 +3,6 @@
 Whatever imports mpi4py runs in a process of its own, because MPI starts threads in it.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

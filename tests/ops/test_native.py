@@ -1,7 +1,5 @@
 """The compiled twins of kernels: the bits of NumPy's kernels, and NumPy's kernels wherever there are none."""
 
-from __future__ import annotations
-
 import json
 import random
 

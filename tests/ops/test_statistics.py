@@ -1,7 +1,5 @@
 """Statistics, exact sums and rules of values, against Python's floats, fractions and `statistics`, and NumPy."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

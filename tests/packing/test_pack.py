@@ -1,7 +1,5 @@
 """Pack and unpack as a user meets them: formats, pipes, named datatypes, Python, memory, and what is refused."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np
@@ -106,7 +104,6 @@ WRONG = [
     (f"--type {CELL} --datarep external32 --to npy rank0.rec", 2, "add --to raw"),
     (f"--type {CELL} /dev/zero", 2, "/dev/zero"),
     ("--type resized(0,8,hindexed([1],[-8],double)) rank0.rec", 2, "8 bytes before the file"),
-    (f"--type {CELL} --types missing.toml rank0.rec", 4, "missing.toml"),
     ("--type c_double_complex two.rec --to parquet", 3, "no column type"),
 ]  # fmt: skip
 

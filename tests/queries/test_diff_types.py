@@ -1,7 +1,5 @@
 """`mpired diff` of elements of any type, of missing ones, of times, and of numbers of two datatypes."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import filecmp
@@ -102,12 +100,8 @@ def test_values_are_compared_however_columns_are_encoded(tmp_path):
     """As pyarrow writes one table as arrow and as parquet, and as it casts times to other units."""
     views, numbers = pa.array(["a", "b"], pa.string_view()), pa.array([0, None, 1], pa.uint32())
     by, seconds = pa.DictionaryArray.from_arrays, pa.array([0, -1, None]).cast(pa.timestamp("s"))
-    wanted = {
-        "v": ["a", None, "b"],
-        "n": [2**60, None, None],
-        "d": [DAY.date(), None, None],
-        "l": [["a"], ["b", "a"], []],
-    }
+    wanted = {"v": ["a", None, "b"], "n": [2**60, None, None], "d": [DAY.date(), None, None]}
+    wanted["l"] = [["a"], ["b", "a"], []]
     made = {"v": by(numbers, views), "n": by(numbers, pa.array([2**60, None])), "d": pa.array(wanted["d"], pa.date64()),
             "l": pa.ListArray.from_arrays([0, 1, 3, 3], by(pa.array([0, 1, 0]), views)), "s": seconds}  # fmt: skip
     wanted["s"] = seconds.cast(pa.timestamp("ns"))

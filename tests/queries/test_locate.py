@@ -1,7 +1,5 @@
 """`mpired locate`: the extremes of all ranks, in order, and where they are."""
 
-from __future__ import annotations
-
 import masked
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Histograms and pictures of `mpired show` and `mpired diff`: NumPy's counts, maps, and what another reader opens."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

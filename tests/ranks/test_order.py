@@ -1,7 +1,5 @@
 """The order of ranks by their names, the numbers in these, and the holes among them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 
@@ -55,7 +53,6 @@ def test_names_without_a_number_or_with_the_same_one(folder):
     for words, status, *reasons in (
         ([r"r(\d+)", "-o", "o.npy"], 3, "x.npy"),
         ([r"r\d+"], 2, "has no group"),
-        (["r("], 2, "not a regular"),
         ([r"r(\d+)", "--sort", "name"], 2, "--sort", "--rank-regex"),
     ):
         check_refused(folder, ("reduce", "--op", "sum", *NAMES, "--rank-regex", *words), status, *reasons)

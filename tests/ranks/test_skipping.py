@@ -1,7 +1,5 @@
 """Ranks that cannot be used are left out, if that is wanted, and told each time."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import json

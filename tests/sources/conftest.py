@@ -1,7 +1,5 @@
 """The command where URLs lead to the server of the fixture `store`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Compressed ranks: recognised by content, read by every command, and what is damaged."""
 
-from __future__ import annotations
-
 import bz2
 import functools
 import gzip
@@ -91,13 +89,8 @@ def test_what_is_in_it_and_around_it(tmp_path):
     for codec in ("zstd", "lz4"):
         (tmp_path / f"r.bin{SUFFIXES[codec]}").write_bytes(skipped * 2 + PACK[codec](data))
     words = ("--op", "sum", "--type", "double", "--to", "raw")
-    for name, expected in (
-        ("named.bin.gz", data),
-        ("zeros.gz", data + data[:8]),
-        ("r.bin.zst", data),
-        ("r.bin.lz4", data),
-    ):
-        assert reduce(*words, name, cwd=tmp_path) == (0, expected, "")
+    for name in ("named.bin.gz", "zeros.gz", "r.bin.zst", "r.bin.lz4"):
+        assert reduce(*words, name, cwd=tmp_path) == (0, data + data[: 8 * (name == "zeros.gz")], "")
 
 
 @every_codec

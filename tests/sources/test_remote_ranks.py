@@ -54,16 +54,10 @@ def test_small_ranks_are_asked_for_once(remote):
 
 OBJECTS = ["top.bin", "a/1.bin", "a/2.bin", "a/deep/1.bin", "a/.hidden", "b/1.bin", "b/with[1].bin", "b/with1.bin"]
 GLOBS = {
-    "*": ["top.bin"],
-    "a/?.bin": ["a/1.bin", "a/2.bin"],
-    "a/[2-9].bin": ["a/2.bin"],
-    "*/1.bin": ["a/1.bin", "b/1.bin"],
-    "**/1.bin": ["a/1.bin", "a/deep/1.bin", "b/1.bin"],
-    "a/**": ["a/1.bin", "a/2.bin", "a/deep/1.bin"],
-    "a/*": ["a/1.bin", "a/2.bin"],
-    "a/.*": ["a/.hidden"],
-    "b/with[1].bin": ["b/with[1].bin"],
-}
+    "*": ["top.bin"], "a/?.bin": ["a/1.bin", "a/2.bin"], "a/[2-9].bin": ["a/2.bin"], "*/1.bin": ["a/1.bin", "b/1.bin"],
+    "**/1.bin": ["a/1.bin", "a/deep/1.bin", "b/1.bin"], "a/**": ["a/1.bin", "a/2.bin", "a/deep/1.bin"],
+    "a/*": ["a/1.bin", "a/2.bin"], "a/.*": ["a/.hidden"], "b/with[1].bin": ["b/with[1].bin"],
+}  # fmt: skip
 
 
 def test_globs_are_those_of_files(remote):

@@ -1,7 +1,5 @@
 """What accumulate does to the elements of a target, to many of them or to one again and again."""
 
-from __future__ import annotations
-
 import itertools
 import os
 

@@ -1,7 +1,5 @@
 """Several commands at one target, stopped, killed or all at once: nothing is lost, and none waits for ever."""
 
-from __future__ import annotations
-
 import itertools
 import mmap
 import os
@@ -141,10 +139,7 @@ def test_hard_links_that_cross_do_not_wait_for_each_other(folder):
         windows = [word for name in names for word in ("--window", f"targets/{name}.npy")]
         return ("accumulate", "-q", "--op", "sum", *windows, "--target-rank", "0", "--lock-timeout", "20", "one.npy")
 
-    children = [
-        stopped(*update("a", "y"), cwd=folder, setup=stopping_at_lock(2)),
-        stopped(*update("b", "z"), cwd=folder, setup=stopping_at_lock(2)),
-    ]
+    children = [stopped(*update(*names), cwd=folder, setup=stopping_at_lock(2)) for names in ("ay", "bz")]
     for child in children:
         os.kill(child.pid, signal.SIGCONT)
     assert [child.finish() for child in children] == [(0, b"", "")] * 2

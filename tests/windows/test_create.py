@@ -1,7 +1,5 @@
 """`--create` makes a target, of a count or shape or like the first origin, and takes no file name for its value."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

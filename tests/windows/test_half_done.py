@@ -1,7 +1,5 @@
 """A patch that was interrupted half-way: every command finishes it, by every name of its target, or says why not."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -1,7 +1,5 @@
 """`--nulls` and `--missing` of one-sided calls: accumulate is the reduction that goes on, as masked arrays have it."""
 
-from __future__ import annotations
-
 import json
 import operator
 

@@ -1,7 +1,5 @@
 """Origins that are applied exactly once, however often a command is repeated."""
 
-from __future__ import annotations
-
 import errno
 import os
 

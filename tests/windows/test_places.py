@@ -1,7 +1,5 @@
 """Where accumulate puts elements: types, counts, maps, boxes and ranks of a window."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from command import run, unchanged
@@ -43,15 +41,9 @@ def test_a_map_in_batches(tmp_path):
 
 
 BOXES = {
-    "3,0:5": np.s_[3, 0:5],
-    "1:3": np.s_[1:3],
-    "-1": np.s_[-1],
-    ":,2": np.s_[:, 2],
-    "::2,1:5:3": np.s_[::2, 1:5:3],
-    "0:4,-3:": np.s_[0:4, -3:],
-    "2,3,1": np.s_[2, 3, 1],
-    "1:1": np.s_[1:1],
-}
+    "3,0:5": np.s_[3, 0:5], "1:3": np.s_[1:3], "-1": np.s_[-1], ":,2": np.s_[:, 2], "::2,1:5:3": np.s_[::2, 1:5:3],
+    "0:4,-3:": np.s_[0:4, -3:], "2,3,1": np.s_[2, 3, 1], "1:1": np.s_[1:1],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

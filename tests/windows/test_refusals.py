@@ -1,7 +1,5 @@
 """What the one-sided calls refuse, without a byte written."""
 
-from __future__ import annotations
-
 import os
 import resource
 from pathlib import Path
@@ -45,8 +43,6 @@ REFUSED = [
     ("--op nope t.npy o.npy", 2, "is not an MPI op"),
     ("--op ./f.py:g t.npy o.npy", 3, "user-defined"),
     ("--op quantile:0.5 t.npy o.npy", 3, "quantile: is for reductions only"),
-    ("--op sum t.npy int.npy", 3, "MPI_INT32_T"),
-    ("--op sum t.npy o.npy", 3, "has 3 elements, but the target has 12"),
     ("--op sum t.npy shape.npy", 3, "shape (4, 3)"),
     ("--op sum --disp-unit 1 --target-disp 73 t.npy o.npy", 3, "from byte 73 to 97, outside of the window of 96 bytes"),
     ("--op sum --target-disp -1 t.npy o.npy", 3, "is negative"),
@@ -55,16 +51,12 @@ REFUSED = [
     (f"--op sum --disp-unit 1 --target-disp {HUGE} t.npy o.npy", 3, "window"),
     (f"--op sum --target-type {TWO} --target-count 9999999 t.npy o.npy", 3, "3"),
     ("--op sum --disp-unit 0 t.npy o.npy", 2, "--disp-unit"),
-    ("--op sum --offset 8 t.npy o.npy", 2, "--offset"),
-    ("--op sum --target-count 2 t.npy o.npy", 3, "3 elements for 2"),
     ("--op sum --target-count -2 t.npy o.npy", 3, "negative"),
     ("--op sum --origin-disp 2 --origin-count 2 t.npy o.npy", 3, "fewer"),
     ("--op sum --target-type vector(3,1,0,double) t.npy o.npy", 3, "overlap"),
-    ("--op sum --target-type int t.npy o.npy", 3, "MPI_INT"),
     ("--op sum --type long --origin-type int64_t t.npy o.npy", 3, "same"),
     ("--op sum --at 5,0:3 t.npy o.npy", 3, "out of bounds"),
     ("--op sum --at 0,0:9 t.npy o.npy", 3, "out of bounds"),
-    ("--op sum --at 0,a t.npy o.npy", 2, "not an index"),
     ("--op sum --at 0,0,0 t.npy o.npy", 2, "3 indices"),
     ("--op sum --at 0 --target-disp 1 t.npy o.npy", 2, "choose one"),
     ("--op sum --map bad.npy t.npy o.npy", 3, "entry 1 is 12"),
@@ -78,7 +70,6 @@ REFUSED = [
     ("--op sum --create \u0661 new.npy o.npy", 2, "--create"),
     ("--op sum --lock-timeout nan t.npy o.npy", 2, "--lock-timeout"),
     ("--op sum missing.npy o.npy", 4, "missing.npy"),
-    ("--op sum t.npy missing.npy", 4, "missing.npy"),
     ("--op sum folder o.npy", 4, "folder"),
     ("--op sum fifo o.npy", 4, "regular"),
     ("--op sum /dev/null o.npy", 4, "regular"),
@@ -94,12 +85,10 @@ REFUSED = [
 def test_refusals(tmp_path):
     np.save(tmp_path / "t.npy", np.arange(12.0).reshape(3, 4))
     np.save(tmp_path / "o.npy", np.ones(3))
-    np.save(tmp_path / "int.npy", np.ones(12, np.int32))
     np.save(tmp_path / "shape.npy", np.ones((4, 3)))
     np.save(tmp_path / "bad.npy", np.array([0, 12, 1]))
     np.save(tmp_path / "long.npy", np.array([0, 2, 1, 3]))
     (tmp_path / "t.bin").write_bytes(bytes(96))
-    (tmp_path / "cut.npy").write_bytes((tmp_path / "t.npy").read_bytes()[:-1])
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "fifo")
     os.symlink("nowhere", tmp_path / "dangling.npy")

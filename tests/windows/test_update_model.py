@@ -1,7 +1,5 @@
 """A target through any history: updates, crashes, recoveries and what else happens to files, beside a plain list."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

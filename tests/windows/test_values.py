@@ -1,7 +1,5 @@
 """Elements that are written out on the command line or are numbers of Python."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The folder of all tests of bad inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

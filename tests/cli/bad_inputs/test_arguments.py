@@ -1,7 +1,5 @@
 """Odd words of the command line: many inputs, inputs that are outputs, names of every sort."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

@@ -1,7 +1,5 @@
 """Files that change, or are replaced, while they are read."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import time

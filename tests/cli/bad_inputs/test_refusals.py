@@ -3,10 +3,8 @@
 Inputs that look bad but are not are in the files beside this one, with the right result.
 """
 
-from __future__ import annotations
-
 import gzip
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -37,12 +35,10 @@ def _bad_words(label: str, words: str, *reasons: str, status: int = 2) -> Case:
 # Other headers that make no sense are in formats/test_npy.py.
 NPY = (
     _bad_npy("empty", b"", "empty"),
-    _bad_npy("text", b"1.0 2.0 3.0\n", "starts with"),
     _bad_npy("gzip", gzip.compress(npy_of(THREE)), "gzip"),
     _bad_npy("pickle", PICKLED, "is a pickle, which is never loaded"),
     _bad_npy("9.0", npy(header(), DATA, b"\x09\x00"), "the header cannot be read"),
     _bad_npy("4 GiB header", b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 58, "the header is of 4294967307 bytes"),
-    _bad_npy("1 byte short", npy(header(), DATA[:-1]), "expected 24 data bytes", "found 23"),
     _bad_npy("1 byte long", npy(header(), DATA + b"\0"), "expected 24 data bytes", "found 25"),
     _bad_npy("32 GiB claimed", npy(header(shape="(65536, 65536)"), DATA), "34359738368", "found 24"),
     _bad_npy("2^63", npy(header(shape="(0, 9223372036854775808)"), b""), "shape"),
@@ -64,7 +60,6 @@ NPY = (
     _bad_npy("bad UTF-8", npy(header("'<f8'").encode() + b"\xff", DATA, b"\x03\x00"), "header"),
     _bad_npy("parquet in npy", lambda: parquet({"x": THREE}), "parquet", "suffix"),
     _bad_npy("shape", npy_of(THREE.reshape(3, 1)), "good.npy", "(3, 1)", "(3,)"),
-    _bad_npy("count", npy_of(np.zeros(4)), "good.npy", "count 4", "3"),
     _bad_npy("empty npz named npy", zip_of(), "zip archive"),
 )
 
@@ -72,11 +67,9 @@ RAW = (
     _bad_raw("1001 bytes", bytes(1001), "--type double", "bad.bin", "1001 bytes is not a multiple of 8"),
     _bad_raw("npy in raw", npy_of(THREE), "--type double", "bad.bin", "npy", "suffix"),
     _bad_raw("one of two empty", b"", "--type double good.bin", "good.bin", "bad.bin", "count 0", "3"),
-    _bad_raw("no type", DATA, "", "bad.bin", "--type", status=2),
     _bad_raw("nearly right", DATA, "--type duoble", "duoble", "double", status=2),
     _bad_raw("empty", DATA, "--type=", "datatype", status=2),
     _bad_raw("a list", DATA, "--type f8,f8", "f8^,f8", status=2),
-    _bad_raw("not available", DATA, "--type real16", "MPI_REAL16", "not available"),
     _bad_raw("count beyond the end", DATA, "--type double --count 4", "bad.bin", "3 elements", "--count 4"),
     _bad_raw("offset beyond the end", DATA, "--type double --offset 25", "bad.bin", "24 bytes", "--offset 25"),
     _bad_raw("negative count", DATA, "--type double --count -1", "--count", "-1", status=2),
@@ -97,7 +90,6 @@ PARQUET = (
 )
 WORDS = (
     _bad_words("folder", "--op sum . -o out -f", "directory", status=3),
-    _bad_words("not forced", "--op sum good.npy good.npy -o good.npy", "good.npy", "--in-place"),
     _bad_words("two standard inputs", "--op sum --type double - - -o out -f", "-", "standard input"),
     _bad_words("below a file", "--op sum good.npy -o good.bin/out -f", "good.bin/out", status=4),
 )
@@ -112,26 +104,8 @@ def folder(furnished: Path) -> Iterator[Path]:
         path.unlink()
 
 
-def place(folder: Path, files: Mapping[str, Content]) -> None:
-    for name, content in files.items():
+@each("case", NPY + RAW + PARQUET + WORDS)
+def test_bad_inputs(case: Case, folder: Path):
+    for name, content in case.files.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content())
-
-
-def check(case: Case, folder: Path) -> None:
-    place(folder, case.files)
     check_refused(folder, ("reduce", "-q", *case.words), case.status, *case.reasons)
-
-
-@each("case", NPY)
-def test_npy(case: Case, folder: Path):
-    check(case, folder)
-
-
-@each("case", RAW + WORDS)
-def test_raw_files_and_words(case: Case, folder: Path):
-    check(case, folder)
-
-
-@each("case", PARQUET)
-def test_parquet(case: Case, folder: Path):
-    check(case, folder)

@@ -1,7 +1,5 @@
 """Streams that are closed, full, broken or no files, or whose readers go, and odd environments."""
 
-from __future__ import annotations
-
 import os
 import pty
 import socket

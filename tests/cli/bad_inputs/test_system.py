@@ -1,7 +1,5 @@
 """What the system does not give: rights, room on the disk, descriptors, memory."""
 
-from __future__ import annotations
-
 import functools
 import os
 import resource
