@@ -1,4 +1,4 @@
-"""Break the program in 150 small ways, one at a time, and list those that no test has noticed: `make faults`.
+"""Break the program in small ways, one at a time, and list those that no test has noticed: `make faults`.
 
 faults.toml has a table a fault: its name says what it breaks; `old` are the lines of `file` in mpired/ that `new`
 replaces, and `tests` are those that should notice. Each is put into a copy of the tree. Noticed means that a test
