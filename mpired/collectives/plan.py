@@ -248,7 +248,7 @@ class _Planner:
         preferred = ahead = 0  # the bytes that the file system wishes to be read, 0 for any
         is_remote = False
         if isinstance(self.file, LocalSource):
-            is_remote = mounts.mount_of_device(self.file.stamp[0])[0].partition(".")[0] in mounts.REMOTE
+            is_remote = mounts.mount_of_device(self.file.stamp[0]).is_remote
             if is_remote or not engine.same_host:
                 preferred = min(mounts.preferred_nbytes(self.file.path), _MOST_PREFERRED_BYTES)
         if self.max_open > 2 * _DEPTH and (is_remote or self.file.depth) and self.nranks > 1:

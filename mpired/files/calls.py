@@ -194,7 +194,7 @@ def copy_range(source: int, target: int, start: int, stop: int, to: int, *, zero
 def allocate(fd: int, nbytes: int, start: int = 0) -> None:
     """Let the file have `nbytes` from `start` on, reserved where possible: then a full disk shows before any work."""
     try:
-        if nbytes and mounts.mount_of_device(os.fstat(fd).st_dev)[0] in mounts.WITH_EXTENTS:
+        if nbytes and mounts.mount_of_device(os.fstat(fd).st_dev).kind in mounts.WITH_EXTENTS:
             os.posix_fallocate(fd, start, nbytes)
     except OSError as error:
         if error.errno not in UNSUPPORTED:

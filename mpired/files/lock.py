@@ -125,7 +125,8 @@ def acquire(fd: int, name: str, waiting: LockTimeout, *, shared: bool = False) -
     with calls.errors_name(name), step("waiting for locks"):
         while not (is_free := calls.lock(fd, shared=shared)):
             if is_free is None:
-                reason = f"its file system ({mounts.mount_of_device(os.fstat(fd).st_dev)[0] or 'unknown'}) has no locks"
+                kind = mounts.mount_of_device(os.fstat(fd).st_dev).kind or "unknown"
+                reason = f"its file system ({kind}) has no locks"
                 raise NoLocksError(name, f"{reason}, so no update is safe; copy it elsewhere")
             left = waiting.deadline - time.monotonic()
             if left <= 0:

@@ -8,24 +8,34 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+from typing import NamedTuple
 
 # posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
 WITH_EXTENTS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
 # Each call on these waits for another machine, or for another process.
-REMOTE = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "9p", "fuse"})
+_REMOTE = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "9p", "fuse"})
+
+
+class Mount(NamedTuple):
+    """A mounted file system."""
+
+    kind: str = ""  # its type; "" if not known, as in a chroot(2)
+    options: frozenset[str] = frozenset()
+    is_remote: bool = False  # whether it is of other machines, or of another process
 
 
 @functools.lru_cache(maxsize=64)
-def mount_of_device(device: int) -> tuple[str, frozenset[str]]:
-    """Return the type of the file system of a device, "" if not known, as in a chroot(2), and its mount's options."""
+def mount_of_device(device: int) -> Mount:
+    """Return the mount of a device."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     with contextlib.suppress(OSError):
         for mount in lines("/proc/self/mountinfo"):
             left, _, right = mount.partition(" - ")
             if left.split()[2] == wanted:
                 kind, *_, of_all = right.split()
-                return kind, frozenset((left.split()[5] + "," + of_all).split(","))
-    return "", frozenset()
+                options = frozenset((left.split()[5] + "," + of_all).split(","))
+                return Mount(kind, options, kind.partition(".")[0] in _REMOTE)
+    return Mount()
 
 
 def lines(path: str) -> list[str]:
@@ -53,7 +63,7 @@ _SHORT = (
 
 def obstacle(file: int | str) -> str | None:
     """Return why locks of other machines are not seen on a file system, and a way out; None if they are."""
-    kind, options = mount_of_device(os.stat(file).st_dev)
+    kind, options, _ = mount_of_device(os.stat(file).st_dev)
     for types, short, way_out in _SHORT:
         if kind in types and (found := short & (options | {""})):
             mount = f"{kind} with `{min(found)}`" if min(found) else kind

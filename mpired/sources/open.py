@@ -105,7 +105,7 @@ def inspected_together(words: Sequence[object], context: Context) -> Iterator[Co
 def _is_remote(path: str) -> bool:
     """Return whether a file is on a file system of other machines, or of another process."""
     try:
-        return mounts.mount_of_device(os.stat(path).st_dev)[0].partition(".")[0] in mounts.REMOTE
+        return mounts.mount_of_device(os.stat(path).st_dev).is_remote
     except OSError:  # raised again where the file is opened
         return False
 

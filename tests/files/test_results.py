@@ -316,7 +316,7 @@ def test_holes_stay_holes(sparse):
 
 @pytest.mark.parametrize("kind", ["ext4", "nfs4"])
 def test_a_file_that_is_cut_while_it_is_copied_is_an_error(kind, sparse, monkeypatch):
-    monkeypatch.setattr(mounts, "mount_of_device", lambda _device: (kind, frozenset()))
+    monkeypatch.setattr(mounts, "mount_of_device", lambda _device: mounts.Mount(kind))
     monkeypatch.setattr(os, "copy_file_range", lambda *_: 0)
     original = calls.pread_into
 
