@@ -23,7 +23,7 @@ from mpired.files.places import check_are_data, inode, is_stream, warn_of_hard_l
 from mpired.files.transaction import check_new
 from mpired.files.urls import is_url
 from mpired.formats.decoding import Decoder
-from mpired.ranks.order import RankWord
+from mpired.ranks.order import RankWord, paths
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import STANDARD_INPUT, Source
 
@@ -55,8 +55,7 @@ _C = TypeVar("_C", bound=Planned)
 def repeated(call: Callable[[Context], _R], words: Iterable[RankWord], context: Context) -> _R:
     """Make a call, and again if a file of its words changed while it was read: its writer may have replaced it."""
     # Not if it is an object of a store, or if workers may be on other machines.
-    engine, number = context.engine or LOCAL, 0
-    inputs = [path for word in words if (path := word if isinstance(word, str) else word.path) is not None]
+    engine, number, inputs = context.engine or LOCAL, 0, [*paths(words)]
     if (context.dry_run or not engine.same_host) and (stream := _stream(inputs)):  # before it is read
         reason = "is a stream, which can be read only once; `dry_run` looks at files"
         if not context.dry_run:
@@ -105,7 +104,7 @@ def carry_out(plan: Callable[[Context], _C], words: Sequence[RankWord], context:
             try:
                 check_unchanged([*planned.sources])
             except (ChangedError, FileNotFoundError):
-                if _stream(words):
+                if _stream(paths(words)):
                     raise
                 planned = plan(context)
             warn_of_hard_links(planned.renamed)
@@ -122,10 +121,9 @@ def check_results(
         warn_of_hard_links(results if renamed is None else renamed)
 
 
-def _stream(words: Iterable[RankWord]) -> str | None:
-    """Return the first path of ranks that is a stream."""
-    paths = (word if isinstance(word, str) else word.path for word in words)
-    return next((path for path in paths if path and is_stream(path)), None)
+def _stream(inputs: Iterable[str]) -> str | None:
+    """Return the first path that is a stream."""
+    return next(filter(is_stream, inputs), None)
 
 
 def _updated(existing: Sequence[str], sources: Iterable[Source]) -> set[str]:

@@ -25,7 +25,6 @@ from mpired.files.places import check_are_data, is_stream
 from mpired.files.transaction import open_output
 from mpired.formats import format_named
 from mpired.formats.decoding import decode_worker
-from mpired.formats.memory import paths
 from mpired.options import DIFF, INFO, INPUTS, LOCATE, SHOW, Options, part
 from mpired.queries import diff as differences
 from mpired.queries import locate as extremes
@@ -33,7 +32,7 @@ from mpired.queries.elements import in_json, place_text
 from mpired.queries.figures import Shown
 from mpired.queries.show import BINS, ElementTable
 from mpired.queries.show import show as show_file
-from mpired.ranks.order import RankWord, rank_list
+from mpired.ranks.order import RankWord, paths, rank_list
 from mpired.report import skipped_in
 
 _SHOWN_KEYS = 4

@@ -19,10 +19,10 @@ from mpired.errors import UsageError, escaped
 from mpired.files.places import check_is_data
 from mpired.files.recovery import Recovered, recover_files
 from mpired.formats import LINES
-from mpired.formats.memory import masks_of, paths
+from mpired.formats.memory import masks_of
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, RECOVER, REPORT, SWAP, Group
 from mpired.queries.elements import in_json
-from mpired.ranks.order import rank_list
+from mpired.ranks.order import paths, rank_list
 from mpired.report import Description, Written, describe_request, summarise_request
 from mpired.sources.open import check_no_input
 from mpired.windows.call import (

@@ -163,8 +163,8 @@ class Draft(Place, Scratch):
                 self.complete(self)
             if self.into >= 0:  # without new keys a target has those that it had
                 old_keys = b"" if self.target is None else calls.attribute(self.target.fd, keys.ATTRIBUTE)
-                if new_keys or old_keys:
-                    keys.remember(fd, new_keys or old_keys)
+                if value := new_keys or old_keys:
+                    keys.remember(fd, value)
             if self._packing is not None:
                 made = os.fstat(fd).st_mtime_ns  # a record beside the result is made after that
                 with Scratch(self.directory, self.name) as packed:

@@ -79,9 +79,10 @@ class InputOptions(NamedTuple):
         same = ("byte_order", "datarep", "format", "offset", "count", *OF_ARRAYS)
         found = cls(**{name: options[name] for name in same if options.get(name) is not None})
         is_particular = bool(columns or pair) or found != cls()
-        found = found._replace(is_particular=is_particular, datatype=datatype, type_order=order, columns=columns)
-        found = found._replace(context=context)
-        return found._replace(pair=(pair[0], pair[1])) if pair else found
+        return found._replace(
+            is_particular=is_particular, datatype=datatype, type_order=order, columns=columns,
+            pair=(pair[0], pair[1]) if pair else None, context=context,
+        )  # fmt: skip
 
     @property
     def is_external(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -145,11 +145,3 @@ class OpenFile(AtHand):
                 self.name, os.dup(fd), inputs.stream_limit, digested=bool(inputs.context.record)
             )
             return self._stream, inputs
-
-
-def paths(ranks: Iterable[str | AtHand]) -> Iterator[str]:
-    """Yield the paths of ranks that have one."""
-    for rank in ranks:
-        path = rank if isinstance(rank, str) else rank.path
-        if path is not None:
-            yield path

@@ -165,6 +165,14 @@ def ordered(words: Sequence[_W], options: Options) -> list[_W]:
     return sorted(words, key=key)
 
 
+def paths(words: Iterable[RankWord]) -> Iterator[str]:
+    """Yield the paths of ranks that have one."""
+    for word in words:
+        path = word if isinstance(word, str) else word.path
+        if path is not None:
+            yield path
+
+
 def path_of(word: object) -> str | None:
     """Return the path of a rank's file; None for a rank without one, such as standard input."""
     path = word.path if isinstance(word, AtHand) else word

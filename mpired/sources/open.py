@@ -85,8 +85,8 @@ def _opened_at(word: str, context: Context, limit: int | None) -> Source:
 def inspected_together(words: Sequence[object], context: Context) -> Iterator[Context]:
     """Let words be inspected in the block, several at once where each waits for other machines."""
     # As far as there is room for all.
-    spare = _KEPT_NBYTES if context.max_memory is None else max(0, context.max_memory - STREAMED_BASE_NBYTES)
-    share = min(_KEPT_NBYTES, spare) // max(1, len(words))
+    spare = context.spare_memory(STREAMED_BASE_NBYTES)
+    share = min(_KEPT_NBYTES, _KEPT_NBYTES if spare is None else spare) // max(1, len(words))
     context = context._replace(few_bytes=max(FEW_BYTES, min(share, _MOST_KEPT_NBYTES)), prefetch=None)
     names = [word for word in words if isinstance(word, str)]
     urls = [name for name in names if "://" in name and is_url(name)]

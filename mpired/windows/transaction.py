@@ -191,8 +191,7 @@ class Work:
             for arrays in self._origins:
                 _compare(target, arrays, request.within)
             for i, window in enumerate(target.windows):
-                if op.rules.missing is not None:
-                    ops.check_rules(op, [window.datatype], 1)
+                ops.check_rules(op, [window.datatype], 1)
                 has_null = window.nullable or not request.inputs.nullable or ops.stands_for_null(op, window.datatype)
                 lacking = [window.nulls != 0, *(arrays[i].array.nulls != 0 for arrays in self._origins)]
                 if not has_null and ops.may_be_null(op, window.datatype, lacking):
