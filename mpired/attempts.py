@@ -18,12 +18,12 @@ from mpired.engines import LOCAL
 from mpired.errors import ChangedError, UsageError
 from mpired.files import calls, lock
 from mpired.files.access import lock_all
-from mpired.files.lock import NOTHING_HELD, Held, open_replaced
+from mpired.files.lock import NO_LOCKED_TARGETS, LockedTargets, open_replaced
 from mpired.files.places import check_are_data, inode, is_stream, warn_of_hard_links
 from mpired.files.transaction import check_new
 from mpired.files.urls import is_url
 from mpired.formats.decoding import Decoder
-from mpired.ranks.order import RankWord, paths
+from mpired.ranks.order import RankArgument, paths
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import STANDARD_INPUT, Source
 
@@ -44,15 +44,15 @@ class Planned(Protocol):
     @property
     def overwrite(self) -> bool: ...  # whether results may replace files
 
-    def run(self, context: Context, held: Held) -> None:
-        """Do it, and commit the results; `held` has the files that they replace."""
+    def run(self, context: Context, locked: LockedTargets) -> None:
+        """Do it, and commit the results; `locked` has the files that they replace."""
 
 
 _R = TypeVar("_R")
 _C = TypeVar("_C", bound=Planned)
 
 
-def repeated(call: Callable[[Context], _R], words: Iterable[RankWord], context: Context) -> _R:
+def repeated(call: Callable[[Context], _R], words: Iterable[RankArgument], context: Context) -> _R:
     """Make a call, and again if a file of its words changed while it was read: its writer may have replaced it."""
     # Not if it is an object of a store, or if workers may be on other machines.
     engine, number, inputs = context.engine or LOCAL, 0, [*paths(words)]
@@ -79,7 +79,7 @@ def repeated(call: Callable[[Context], _R], words: Iterable[RankWord], context: 
             worker.close()
 
 
-def carry_out(plan: Callable[[Context], _C], words: Sequence[RankWord], context: Context) -> _C:
+def carry_out(plan: Callable[[Context], _C], words: Sequence[RankArgument], context: Context) -> _C:
     """Plan a call, and do it under the locks of the files that it replaces; return the plan that was carried out."""
     # It is made again if these have changed. A dry run ends with the checks: nothing is made, locked, or finished that
     # an interrupted command has left.
@@ -94,13 +94,13 @@ def carry_out(plan: Callable[[Context], _C], words: Sequence[RankWord], context:
         check_results(new, context, overwrite=planned.overwrite, renamed=planned.renamed)
         return planned
     with contextlib.ExitStack() as stack:
-        held: Held = NOTHING_HELD
+        locked: LockedTargets = NO_LOCKED_TARGETS
         if existing:
             wanted = lock.descriptors_of(len(existing)) + RESERVED
             context.check_open_files(wanted)
             calls.allow_descriptors(wanted)
             opened, waiting = partial(open_replaced, updated=updated), lock.LockTimeout(context.lock_timeout)
-            held = stack.enter_context(lock_all(existing, waiting, opened=opened))
+            locked = stack.enter_context(lock_all(existing, waiting, opened=opened))
             try:
                 check_unchanged([*planned.sources])
             except (ChangedError, FileNotFoundError):
@@ -108,7 +108,7 @@ def carry_out(plan: Callable[[Context], _C], words: Sequence[RankWord], context:
                     raise
                 planned = plan(context)
             warn_of_hard_links(planned.renamed)
-        planned.run(context, held)
+        planned.run(context, locked)
     return planned
 
 

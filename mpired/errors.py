@@ -314,10 +314,10 @@ def _grouped(errors: Sequence[MpiredError | OSError], nranks: int, what: str) ->
         names = [name for name, _ in map(parts, group) if name]
         if len(names) > _SHOWN_NAMES:
             names[_SHOWN_NAMES:] = ["..." if len(group) == nranks else f"... ({len(group)} {what})"]
-        ways_out = "".join(parts(group[0])[1].partition("; ")[1:])
+        hint_text = "".join(parts(group[0])[1].partition("; ")[1:])
         # Without a verb a reason is a noun that the files follow.
         wrong = _SINGULAR.sub(lambda verb: _PLURAL.get(verb[1], f"{verb[1][:-1]} "), what_is_wrong)
-        yield f"{wrong}{': ' if names else ''}{', '.join(names)}{ways_out}"
+        yield f"{wrong}{': ' if names else ''}{', '.join(names)}{hint_text}"
 
 
 _NO_MEMORY = "memory: there is not enough; lower `jobs`, or set `max_memory`, or raise the limit (ulimit -v)"

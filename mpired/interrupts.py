@@ -30,11 +30,12 @@ class _Back:
     __del__ = staticmethod(partial(_signal.signal, signal.SIGINT, signal.default_int_handler))
 
 
-class Held:
+class HoldInterrupt:
     """Holds ctrl-C back while a block runs, in the main thread, if its handler is the usual one."""
 
-    # It is raised by `rest` and `waited`; a second one anywhere, for what calls neither; after `committed` by none. The
-    # block gets an object that is deleted right before the function with it returns.
+    # `raise_pending` and `interruptible` raise the first ctrl-C. A second one is raised at once, for code that calls
+    # neither. After `committed` none is raised. The block gets an object that is deleted right before the function with
+    # it returns.
 
     may_end, at_once, came = True, False, False
     later: _Later | None = None
@@ -60,13 +61,13 @@ class Held:
         if not _held:
             self.later = self.later or _Later()
         elif again:
-            rest()
+            raise_pending()
 
 
-_held: dict[int, Held] = {}  # the call of the main thread, by the thread; empty if ctrl-C is not held back
+_held: dict[int, HoldInterrupt] = {}  # the call of the main thread, by the thread; empty if ctrl-C is not held back
 
 
-def rest() -> None:
+def raise_pending() -> None:
     """Raise `KeyboardInterrupt` if it is held back: nothing is half done here."""
     held = _held.get(threading.get_ident())
     if held is not None and held.came and held.may_end:
@@ -74,12 +75,12 @@ def rest() -> None:
         raise KeyboardInterrupt
 
 
-def waited(function: Callable[..., _T], *values: Any) -> _T:
+def interruptible(function: Callable[..., _T], *values: Any) -> _T:
     """Return what a function gives that may take any time, and that ctrl-C may end at any moment."""
-    held = _held.get(threading.get_ident()) or Held()
+    held = _held.get(threading.get_ident()) or HoldInterrupt()
     try:
         held.at_once = True
-        rest()
+        raise_pending()
         return function(*values)
     finally:
         held.at_once = False

@@ -130,7 +130,7 @@ def log_steps() -> contextlib.AbstractContextManager[None]:
 def track(things: Iterable[_T], _total: int = 0) -> Iterator[_T]:
     """Iterate over things, and show nothing; ctrl-C can end the work between them."""
     for thing in things:
-        interrupts.rest()
+        interrupts.raise_pending()
         yield thing
 
 
@@ -168,17 +168,17 @@ def shown_by(show: Callable[[range], Iterable[object]]) -> Progress:
     return watch
 
 
-def warn(caution: MpiredWarning) -> None:
+def warn_caller(caution: MpiredWarning) -> None:
     """Warn the caller of this package by `warnings`; a filter may make an error of it, which ends the call."""
     names = [str(each.frame.f_globals.get("__name__")) for each in inspect.stack(0)]
     level = max(level for level, name in enumerate(names) if name.startswith("mpired."))
     warnings.warn(caution, stacklevel=level + 2)
 
 
-_listener: ContextVar[Listener] = ContextVar("_listener", default=warn)
+_listener: ContextVar[Listener] = ContextVar("_listener", default=warn_caller)
 
 
-def tell(*cautions: MpiredWarning) -> None:
+def warn(*cautions: MpiredWarning) -> None:
     """Warn of something, before anything has changed."""
     for caution in cautions:
         _listener.get()(caution)
@@ -200,18 +200,18 @@ def collect_warnings(also: Listener) -> Iterator[list[MpiredWarning]]:
         _listener.reset(token)
 
 
-def masked(count: int, name: str, values: str, way_out: str = "") -> MaskedWarning:
+def masked(count: int, name: str, values: str, hint: str = "") -> MaskedWarning:
     """Warn of elements of a result with values that mean that elements are missing, in words."""
-    # `way_out` says how they can be written to another format, "" if they cannot.
+    # `hint` says how they can be written to another format, "" if they cannot.
     what = f"{number(count, 'element')} of {name} came out {values}, so that readers of the result take them as missing"
-    ways = f"give its attributes other values{way_out and ', or '}{way_out}"
+    ways = f"give its attributes other values{hint and ', or '}{hint}"
     return MaskedWarning(f"{what}; {ways}", {"buffer": name, "count": count})
 
 
-def unset(count: int, name: str, way_out: str) -> InputWarning:
+def unset(count: int, name: str, hint: str) -> InputWarning:
     """Warn of inputs with netCDF's value of elements that were never written, which no attribute declares."""
     what = f"{number(count, 'element')} of {name} {'has' if count == 1 else 'have'}"
-    return InputWarning(f"{what} netCDF's default fill value, which no attribute names, and is combined; {way_out}")
+    return InputWarning(f"{what} netCDF's default fill value, which no attribute names, and is combined; {hint}")
 
 
 def order(first: str, second: str, where: str) -> OrderWarning:

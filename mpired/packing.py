@@ -16,7 +16,7 @@ from mpired.datatypes import Datatype, parse, unit_of
 from mpired.datatypes.typemap import transfer
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
 from mpired.files import calls, copying
-from mpired.files.lock import Held
+from mpired.files.lock import LockedTargets
 from mpired.files.places import check_are_data, is_stream
 from mpired.files.scratch import Compression, Scratch
 from mpired.files.transaction import Output, open_output
@@ -89,10 +89,12 @@ class Transfer:
 
     renamed = paths
 
-    def run(self, context: Context, held: Held) -> None:
-        """Write the result and commit it; `held` has the file that it replaces."""
+    def run(self, context: Context, locked: LockedTargets) -> None:
+        """Write the result and commit it; `locked` has the file that it replaces."""
         packing = Compression.of(self.path, None) if self.target is None else None
-        with open_output(self.path, overwrite=self.overwrite, context=context, held=held, packing=packing) as output:
+        with open_output(
+            self.path, overwrite=self.overwrite, context=context, locked=locked, packing=packing
+        ) as output:
             self.write(output, context.progress)
             check_unchanged(self.sources)
             output.commit(context.on_commit)

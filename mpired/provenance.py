@@ -24,7 +24,7 @@ _BLOCK_BYTES = 1 << 20
 _SMALL_BYTES = 16 << 20
 
 
-class Note:
+class Provenance:
     """The record of a call, made when the first result that has it is written: streams are read by then."""
 
     suffix = ".json"  # of the file beside a result that has no place for it
@@ -41,7 +41,7 @@ class Note:
         call, inputs, jobs = self._call
         files = [(name, source.packed or source) for name, source in inputs]
         with step("digests of the inputs"):
-            digests = _digests([source for _, source in files if not source.is_forward], jobs)
+            digests = _digests([source for _, source in files if not source.is_sequential], jobs)
         read = []
         for name, source in files:
             # Of a stream nothing is left to be read for a digest.
@@ -93,7 +93,7 @@ def found(path: str, within: str | None) -> dict[str, Any] | None:
     where, text, is_older = path, within, False
     try:
         if text is None:
-            where = path + Note.suffix
+            where = path + Provenance.suffix
             with open(where, encoding="utf-8") as file:
                 text = file.read()
             is_older = os.stat(where).st_mtime_ns < os.stat(path).st_mtime_ns

@@ -97,7 +97,7 @@ def make(tree: Path, scenario: Scenario) -> None:
             dirfd = calls.open_directory(str(tree / "a"))
             known = keys.Keys(Place("x", str(tree / "a/x"), dirfd), file.fileno())
             keys.remember(file.fileno(), known.append([(key.encode() * keys.KEY_NBYTES, key)], durable=False))
-            calls.let_go(dirfd)
+            calls.close_quietly(dirfd)
 
 
 def names(scenario: Scenario) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from mpired import log
 from mpired.api.outcome import as_arrays
-from mpired.api.signatures import all_at_hand, at_hand, path_at_hand, with_options
+from mpired.api.signatures import as_path, as_rank, as_ranks, with_options
 from mpired.attempts import carry_out, repeated
 from mpired.collectives.call import plan_call, plan_fold
 from mpired.collectives.request import Request, read_request
@@ -80,16 +80,16 @@ def _call(
     collective = COLLECTIVES[name]
     options = {**DEFAULTS, **keywords, **collective.fixed}
     with connected(options) as engine:
-        context, words = context._replace(engine=engine), all_at_hand(ranks)
+        context, words = context._replace(engine=engine), as_ranks(ranks)
         if options["group_b"]:
-            group_b = all_at_hand(options["group_b"], "`group_b`", "rank {} of group B")
+            group_b = as_ranks(options["group_b"], "`group_b`", "rank {} of group B")
             options = {**options, "group_b": ordered(group_b, options)}
         words = rank_list(words, options)
         named = [*words, *(options["group_b"] or ())]
         if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
-            path = output if output is None or isinstance(output, str) else path_at_hand(output, "output")
+            path = output if output is None or isinstance(output, str) else as_path(output, "output")
             plan = partial(plan_call, name, words, op, path, options)
-            with log.collect_warnings(also=log.warn) as warned:
+            with log.collect_warnings(also=log.warn_caller) as warned:
                 done = repeated(partial(carry_out, plan, named), named, context)
             return summarise(done, warned)
         for each in ("to", "overwrite", "link", "header", "level", "provenance"):
@@ -273,7 +273,7 @@ def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, *, context: Contex
     Summary
         The result in figures.
     """
-    pair: Any = [at_hand(invec, "invec"), path_at_hand(inoutvec, "inoutvec")]
-    log.tell(*log.same_files([inoutvec], [invec]))
+    pair: Any = [as_rank(invec, "invec"), as_path(inoutvec, "inoutvec")]
+    log.warn(*log.same_files([inoutvec], [invec]))
     summary: Summary = _call("reduce-local", pair, op, None, context, options)
     return summary

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mpired.api.outcome import shaped
-from mpired.api.signatures import path_at_hand, with_options
+from mpired.api.signatures import as_path, with_options
 from mpired.attempts import carry_out, repeated
 from mpired.context import Context
 from mpired.errors import UsageError
@@ -45,9 +45,9 @@ def pack(
     >>> mpired.pack("sample_data/maxloc_1.bin", type="resized(0,16,double)")[:3]
     array([0., 1., 2.])
     """
-    file = path_at_hand(file, "file")
+    file = as_path(file, "file")
     if output is not None:
-        plan = partial(plan_pack, file, path_at_hand(output, "output"), options)
+        plan = partial(plan_pack, file, as_path(output, "output"), options)
         return summarise_packing(repeated(partial(carry_out, plan, [file]), [file], context))
     if options["to"] or options["datarep"]:
         raise UsageError("`to` and `datarep`", "are for a file; name one with `output`")
@@ -95,8 +95,8 @@ def unpack(
     """
     if output is None and into is None:
         raise UsageError("output", "is missing; name a new file, or with into an existing one")
-    packed = path_at_hand(packed, "packed")
-    into = None if into is None else path_at_hand(into, "into")
-    plan = partial(plan_unpack, packed, "-" if output is None else path_at_hand(output, "output"), into, options)
+    packed = as_path(packed, "packed")
+    into = None if into is None else as_path(into, "into")
+    plan = partial(plan_unpack, packed, "-" if output is None else as_path(output, "output"), into, options)
     files = [packed] if into is None else [packed, into]
     return summarise_packing(repeated(partial(carry_out, plan, files), files, context))

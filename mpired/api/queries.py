@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from mpired import attempts
-from mpired.api.signatures import all_at_hand, at_hand, path_at_hand, with_options
+from mpired.api.signatures import as_path, as_rank, as_ranks, with_options
 from mpired.context import Context
 from mpired.errors import UsageError
-from mpired.formats import AtHand, InputOptions, RankFile, open_rank
+from mpired.formats import InputOptions, RankFile, RankObject, open_rank
 from mpired.formats.memory import ArrayRank
 from mpired.ops import Ops, is_list
 from mpired.options import DIFF, INPUTS, LOCATE, SHOW, Options, PathLike, Rank, Several
@@ -41,11 +41,11 @@ def info(path: Rank, *, context: Context, **options: Any) -> RankFile:
         The format, and of every buffer the name, datatype, count and shape; in `others` other arrays, and in
         `obstacle` why a file of another kind has none.
     """
-    rank = ArrayRank("array", path) if isinstance(path, np.ndarray) else at_hand(path, "path")
+    rank = ArrayRank("array", path) if isinstance(path, np.ndarray) else as_rank(path, "path")
     return attempts.repeated(partial(look, rank, options), [rank], context)
 
 
-def look(rank: str | AtHand, options: Options, context: Context) -> RankFile:
+def look(rank: str | RankObject, options: Options, context: Context) -> RankFile:
     """Describe a file as `info` does, in whose directory nothing is left to finish."""
     inputs = InputOptions.of(options, context)
     file = open_rank(rank, inputs, any_kind=True)
@@ -82,7 +82,7 @@ def show(path: PathLike, *, context: Context, **options: Any) -> Shown:
     """
     if options["slice"] is not None and options["png"] is None:
         raise UsageError("`slice`", "chooses the plane of a picture; name one with `png`")
-    return figures.show(path_at_hand(path, "path"), options, context)
+    return figures.show(as_path(path, "path"), options, context)
 
 
 @with_options(*DIFF, "progress")
@@ -116,11 +116,11 @@ def diff(a: Rank | Several[Rank], b: Rank | Several[Rank], *, context: Context, 
     return differences.diff(_one_or_several(a, "a"), _one_or_several(b, "b"), options, context)
 
 
-def _one_or_several(ranks: Rank | Several[Rank], name: str) -> str | AtHand | Sequence[str | AtHand]:
+def _one_or_several(ranks: Rank | Several[Rank], name: str) -> str | RankObject | Sequence[str | RankObject]:
     """Return a rank, or a list of them."""
     if isinstance(ranks, str | os.PathLike | np.ndarray) or hasattr(ranks, "read"):
-        return at_hand(ranks, name)
-    return all_at_hand(ranks, name, f"{name}[{{}}]")
+        return as_rank(ranks, name)
+    return as_ranks(ranks, name, f"{name}[{{}}]")
 
 
 @with_options(*LOCATE, "progress")
@@ -154,6 +154,6 @@ def locate(
     >>> int(mpired.locate(["sample_data/counts_0.npy"], op=["maxloc", "minloc"])["minloc"].value)
     0
     """
-    found = extremes.locate(all_at_hand(ranks), op, options, context)
+    found = extremes.locate(as_ranks(ranks), op, options, context)
     places: dict[str, Any] = {name: each[0] if options["top"] is None else each for name, each in found.items()}
     return places if is_list(op) else next(iter(places.values()))

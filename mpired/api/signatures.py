@@ -19,7 +19,7 @@ from mpired import interrupts
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError
 from mpired.files.urls import signed
-from mpired.formats.memory import ArrayRank, AtHand, OpenFile
+from mpired.formats.memory import ArrayRank, OpenFile, RankObject
 from mpired.log import log_steps, no_progress, shown_by
 from mpired.options import Group, Option, checked, keyword, rows
 
@@ -69,7 +69,7 @@ def _with_options(group: Group, function: _F) -> _F:
         if given.get("provenance"):
             keywords = {name: repr(value) for name, value in given.items()}
             record = {"call": f"mpired.{function.__qualname__}", "keywords": keywords}
-        with interrupts.Held() as end, log_steps():
+        with interrupts.HoldInterrupt() as end, log_steps():
             try:
                 # A window has options of all its calls.
                 options = {**getattr(arguments[0], "_options", {}), **given} if "self" in parameters else given
@@ -106,11 +106,11 @@ def _documented(text: str, table: Mapping[str, Option]) -> str:
     return "\n\n".join([head, *sections])
 
 
-def at_hand(rank: object, name: str) -> str | AtHand:
+def as_rank(rank: object, name: str) -> str | RankObject:
     """Return what a caller in Python means by a rank: a path as text, or else an array or an open file by this name."""
     if isinstance(rank, str | os.PathLike):
         return os.fsdecode(rank)
-    if isinstance(rank, AtHand):
+    if isinstance(rank, RankObject):
         return rank
     if isinstance(rank, np.ndarray):
         return ArrayRank(f"array of {name}", rank)
@@ -125,19 +125,19 @@ def at_hand(rank: object, name: str) -> str | AtHand:
     raise UsageError(name, reason)
 
 
-def path_at_hand(path: object, name: str) -> str:
+def as_path(path: object, name: str) -> str:
     """Return the path that a caller in Python gives by a parameter of this name."""
     if isinstance(path, str | os.PathLike):
         return os.fsdecode(path)
     raise UsageError(f"`{name}`", f"is of the type {type(path).__name__}; give the path of a file, such as 'a.npy'")
 
 
-def all_at_hand(ranks: object, option: str = "ranks", which: str = "rank {}") -> Sequence[str | AtHand]:
+def as_ranks(ranks: object, option: str = "ranks", which: str = "rank {}") -> Sequence[str | RankObject]:
     """Return what a caller in Python means by several ranks, in order."""
     if isinstance(ranks, str | bytes | os.PathLike):
         path = os.fsdecode(ranks)
-        way_out = f"sorted(glob.glob({path!r}))" if glob.has_magic(path) else "a list of paths, one per rank"
-        raise UsageError(option, f"is one path; give {way_out}")
+        hint = f"sorted(glob.glob({path!r}))" if glob.has_magic(path) else "a list of paths, one per rank"
+        raise UsageError(option, f"is one path; give {hint}")
     if isinstance(ranks, np.ndarray) or hasattr(ranks, "read"):
         kind = "array" if isinstance(ranks, np.ndarray) else "open file"
         raise UsageError(option, f"is one {kind}; give a list, one a rank")
@@ -146,9 +146,9 @@ def all_at_hand(ranks: object, option: str = "ranks", which: str = "rank {}") ->
     except TypeError:
         reason = f"is of the type {type(ranks).__name__}; give a list of paths, arrays or open files"
         raise UsageError(option, reason) from None
-    words: list[str | AtHand] = []
+    words: list[str | RankObject] = []
     for number, rank in enumerate(each):
-        word = rank if isinstance(rank, str) else at_hand(rank, which.format(number))
+        word = rank if isinstance(rank, str) else as_rank(rank, which.format(number))
         if isinstance(word, str) and "://" in word:
             word = signed(word)
         elif isinstance(rank, str) and glob.has_magic(rank) and not os.path.lexists(rank):

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from mpired.api.outcome import as_numpy, in_shape
-from mpired.api.signatures import at_hand, path_at_hand, with_options
+from mpired.api.signatures import as_path, as_rank, with_options
 from mpired.attempts import repeated
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError
 from mpired.files.recovery import Recovered, recover_files
-from mpired.formats import AtHand
+from mpired.formats import RankObject
 from mpired.formats.memory import masks_of
 from mpired.log import notice
 from mpired.ops import OpLike
@@ -73,7 +73,7 @@ class Window:
     ) -> None:
         if not paths:
             raise UsageError("Window", "needs a path, or one for each rank")
-        self.paths = tuple(path_at_hand(path, "paths") for path in paths)
+        self.paths = tuple(as_path(path, "paths") for path in paths)
         self._options: dict[str, Any] = {"type": type, "byte_order": byte_order, **how}
 
     def __repr__(self) -> str:
@@ -98,7 +98,7 @@ class Window:
             before, or `skip_bad` what cannot be used.
         """
         given: Any = origin if isinstance(origin, list | tuple) else [origin]
-        origins = rank_list([at_hand(each, f"origin {number}") for number, each in enumerate(given)], options)
+        origins = rank_list([as_rank(each, f"origin {number}") for number, each in enumerate(given)], options)
         plan = partial(plan_accumulate, self.paths, origins, op, options)
         done = repeated(lambda context: transact(plan(context)), origins, context)
         return len(done.request.origins) - len(done.skipped)
@@ -120,7 +120,7 @@ class Window:
             In native byte order, with the shape of the window if all of it is read; a masked array if `nulls` allows
             missing elements.
         """
-        given = None if origin is None else at_hand(origin, "origin")
+        given = None if origin is None else as_rank(origin, "origin")
         return _fetched(partial(plan_get_accumulate, self.paths, given, op, options), context, given)
 
     @with_options(*FETCH_ELEMENT)
@@ -160,7 +160,7 @@ def _first(elements: np.ndarray) -> Any:
 def _fetched(plan: Callable[[Context], WindowRequest], context: Context, *origins: object) -> np.ndarray:
     """Carry out a call, of which some origins may be files, and return the old elements in their shape."""
     named = [os.fspath(origin) if isinstance(origin, os.PathLike) else origin for origin in origins]
-    words = [word for word in named if isinstance(word, str | AtHand)]
+    words = [word for word in named if isinstance(word, str | RankObject)]
     done = repeated(lambda context: transact(plan(context)), words, context)
     assert done.fetched is not None  # noqa: S101 - such a call fetches
     (like,) = done.fetched_model.buffers
@@ -200,7 +200,7 @@ def recover(files: PathLike | Sequence[PathLike], *, context: Context, **options
     [Recovered(file='sample_data/counts_0.npy', words=(), changed=False)]
     """
     given = files if isinstance(files, Sequence) and not isinstance(files, str | bytes) else [files]
-    names = [path_at_hand(file, "files") for file in given]
+    names = [as_path(file, "files") for file in given]
     done: list[Recovered] = []
     try:
         recover_files(names, options, context, done.append)

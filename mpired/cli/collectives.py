@@ -19,7 +19,7 @@ from mpired.engines import connected
 from mpired.errors import InputWarning, MaskedWarning, OrderWarning, OverflowWarning, SameFileWarning
 from mpired.files.places import is_terminal
 from mpired.options import LOCAL, REPORT
-from mpired.ranks.order import RankWord, ordered, rank_list
+from mpired.ranks.order import RankArgument, ordered, rank_list
 from mpired.report import describe_call, summarise
 
 _AFTER = (OverflowWarning, InputWarning, MaskedWarning, OrderWarning, SameFileWarning)  # the summary
@@ -129,7 +129,7 @@ def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Any) -> None:
     One application of the op, INVEC the lower rank. The file appears with the result, whole and durable, or
     stays as it was; what a raw file has before and after its elements stays.
     """
-    log.tell(*log.same_files([inoutvec], [invec]))
+    log.warn(*log.same_files([inoutvec], [invec]))
     _combine("reduce-local", [invec, inoutvec], op, None, options)
 
 
@@ -138,7 +138,7 @@ def _combine(name: str, ranks: Sequence[str], op: str, output: str | None, given
     collective = COLLECTIVES[name]
     options = {**DEFAULTS, **given, **collective.fixed}
     terminal = collective.to_root and is_terminal(output or "")
-    words: Sequence[RankWord] = ranks
+    words: Sequence[RankArgument] = ranks
     if "files_from" in given:  # else each word is a file of its own
         group_b: Any = options["group_b"]
         words, *others = params.expand(ranks, *([group_b] if group_b else []))

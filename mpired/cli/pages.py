@@ -64,7 +64,7 @@ def _use_of_other(other: SkippedArray, file: RankFile) -> str:
     name = shlex.quote(listed([other.name]))
     kept = f", `mpired reduce --keep {name}` carries it" if file.names and other.keeps else ""
     if other.group is None:
-        return f"{other.way_out}, no op takes it as it is{kept}" if other.way_out else f"no op takes it{kept}"
+        return f"{other.hint}, no op takes it as it is{kept}" if other.hint else f"no op takes it{kept}"
     if other.nulls:
         return f"{_LEFT_OUT}{kept}"
     return f"{_takers(other.group)} take it if `columns` names it"

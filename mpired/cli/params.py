@@ -30,7 +30,7 @@ from mpired.ranks import order
 from mpired.values import FILE, FLAG, FORMAT, INPUT_FORMAT, LIKE, TYPE, Kind
 
 if TYPE_CHECKING:
-    from mpired.ranks.order import RankWord
+    from mpired.ranks.order import RankArgument
 
 _FEW = 6
 _SHORT_FLAG = 4  # characters: -nan may be a value, and -op several options of a letter
@@ -187,8 +187,8 @@ class Command(click.Command):
             record={"argv": list(argv)} if ctx.params.get("provenance") else {},
         )
         if "quiet" in asked and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
-            way_out = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
-            say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
+            hint = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
+            say(f"warning: started {count} times by a launcher; each process does the whole command. {hint}")
         with collect_steps(say if asked.get("verbose") else None):
             return super().invoke(ctx)
 
@@ -267,7 +267,7 @@ def context() -> Context:
     return cast("Context", click.get_current_context().meta[_CONTEXT])
 
 
-def expand(*groups: Sequence[str]) -> list[list[RankWord]]:
+def expand(*groups: Sequence[str]) -> list[list[RankArgument]]:
     """Return the ranks that the words for each group mean, in the command that runs."""
     return order.expand(groups, report().get("rank_numbers"))
 

@@ -32,7 +32,7 @@ from mpired.queries.elements import in_json, place_text
 from mpired.queries.figures import Shown
 from mpired.queries.show import BINS, ElementTable
 from mpired.queries.show import show as show_file
-from mpired.ranks.order import RankWord, paths, rank_list
+from mpired.ranks.order import RankArgument, paths, rank_list
 from mpired.report import skipped_in
 
 _SHOWN_KEYS = 4
@@ -72,16 +72,16 @@ def info(*, files: tuple[str, ...], **options: Any) -> None:
     raise_all(errors, len(words), "files")
 
 
-def _described(word: RankWord, inputs: Options, context: Context) -> dict[str, Any]:
+def _described(word: RankArgument, inputs: Options, context: Context) -> dict[str, Any]:
     """Return the contents of a file, the keys of `--once` that it remembers, and the record of its origin."""
 
     def described(context: Context) -> tuple[dict[str, Any], str | None]:
         file = look(word, inputs, context)
-        again = not file.obstacle and not file.source.is_forward  # else it cannot be read once more
-        return describe_file(file), format_named(file.format).note(file.source) if again else None
+        again = not file.obstacle and not file.source.is_sequential  # else it cannot be read once more
+        return describe_file(file), format_named(file.format).provenance(file.source) if again else None
 
     # The files' directories have been looked at, each once.
-    contents, note = repeated(described, (), context)
+    contents, recorded = repeated(described, (), context)
     path = next(paths([word]), "")
     with of_file(path) as keys:
         try:
@@ -91,7 +91,7 @@ def _described(word: RankWord, inputs: Options, context: Context) -> dict[str, A
         dates = [time.strftime(_DATE, time.gmtime(each.seconds)) if each.seconds else None for each in entries]
         last = [{"key": each.text or each.key.hex(), "date": date} for each, date in zip(entries, dates, strict=True)]
         once_keys = {"count": keys.count, "last": last, "obstacle": obstacle}
-    record = None if is_stream(path) else provenance.found(path, note)
+    record = None if is_stream(path) else provenance.found(path, recorded)
     return contents | {"once_keys": once_keys, "provenance": record}
 
 

@@ -11,23 +11,23 @@ from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.request import Request, labelled, read_request
 from mpired.collectives.results import NOT_TOGETHER, GroupPlan, check_different, group_plans, results_of
 from mpired.collectives.run import Result, fill
-from mpired.collectives.table import COLLECTIVES, Collective, taken_by
+from mpired.collectives.table import COLLECTIVES, Collective, operand
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError, with_others
 from mpired.files import calls
-from mpired.files.lock import Held
+from mpired.files.lock import LockedTargets
 from mpired.files.places import check_are_data, in_the_way, is_stream
 from mpired.files.scratch import Scratch
 from mpired.files.transaction import Output, Transaction, open_output
 from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
-from mpired.formats import Array, ArrayLayout, AtHand, format_named
+from mpired.formats import Array, ArrayLayout, RankObject, format_named
 from mpired.options import Options
 from mpired.sources.open import check_no_input
 from mpired.sources.source import Source
 
 if TYPE_CHECKING:
-    from mpired.provenance import Note
+    from mpired.provenance import Provenance
 
 
 class Call(NamedTuple):
@@ -66,21 +66,23 @@ class Call(NamedTuple):
                     found |= {*root.kept.names} - {*root.kept.chosen}
         return sorted(found, key=root.names.index)
 
-    def run(self, context: Context, held: Held) -> None:
-        """Do it, and commit all results together; `held` has the files that they replace."""
+    def run(self, context: Context, locked: LockedTargets) -> None:
+        """Do it, and commit all results together; `locked` has the files that they replace."""
         outputs: Output | ChangedFile | Transaction
-        note, options, paths = self.request.note, self.request.options, self.paths
-        if note is not None:
-            self._record(note)
+        provenance, options, paths = self.request.provenance, self.request.options, self.paths
+        if provenance is not None:
+            self._record(provenance)
         packings = [result.packing for results in self.results for result in results]
         if self.ranges:
-            outputs = ChangedFile(paths[0], held.get(paths[0]), self.ranges)
+            outputs = ChangedFile(paths[0], locked.get(paths[0]), self.ranges)
         elif self.request.collective.to_root and len(paths) == 1:
-            outputs = open_output(paths[0], overwrite=self.overwrite, context=context, held=held, packing=packings[0])
+            outputs = open_output(
+                paths[0], overwrite=self.overwrite, context=context, locked=locked, packing=packings[0]
+            )
         else:
             named = any(plan.engine.is_launched for plan in self.plans)  # on other machines, by these names
             outputs = Transaction(
-                paths, overwrite=self.overwrite, context=context, held=held, named=named,
+                paths, overwrite=self.overwrite, context=context, locked=locked, named=named,
                 packings=[*packings, *(None for _ in self.beside)], folders=self.folders,
             )  # fmt: skip
         with outputs:
@@ -88,13 +90,13 @@ class Call(NamedTuple):
             rest = iter(drafts)
             for plan, results in zip(self.plans, self.results, strict=True):
                 fill(plan, results, [next(rest) for _ in results], context, link=options["link"])
-            if note is not None:
+            if provenance is not None:
                 for draft in rest:
                     with draft.created() as fd:
-                        calls.pwrite_all(fd, note.text.encode(errors="surrogateescape"), 0)
+                        calls.pwrite_all(fd, provenance.text.encode(errors="surrogateescape"), 0)
             outputs.commit(context.on_commit)
 
-    def _record(self, note: Note) -> None:
+    def _record(self, provenance: Provenance) -> None:
         """Describe the call in the record of where its results come from."""
         plan = self.plans[0]
         rules = plan.ops[0].rules
@@ -116,12 +118,12 @@ class Call(NamedTuple):
             "outputs": [result.path for results in self.results for result in results],
             "skipped": [each._asdict() for each in self.request.skipped],
         }
-        note.write(record, inputs, max(plan.jobs for plan in self.plans))
+        provenance.write(record, inputs, max(plan.jobs for plan in self.plans))
 
 
 def plan_call(  # noqa: PLR0913 - all that a call is
     name: str,  # the collective, as its command is called
-    ranks: Sequence[str | AtHand],  # paths in rank order
+    ranks: Sequence[str | RankObject],  # paths in rank order
     op: ops.Ops,  # the op, its name, or a function; or several
     output: str | None,  # where the result goes, or the pattern of the results' names; None in place
     options: Options,  # all options of collectives, checked
@@ -145,8 +147,10 @@ def plan_call(  # noqa: PLR0913 - all that a call is
         check_different(every, request)
     folders = {result.folder for result in every if result.folder and not os.path.isdir(result.folder)}
     beside: list[str] = []
-    if request.note is not None:
-        beside = [each.path + request.note.suffix for each in every if not format_named(each.format).has_notes]
+    if request.provenance is not None:
+        beside = [
+            each.path + request.provenance.suffix for each in every if not format_named(each.format).has_provenance
+        ]
         _check_beside([*paths, *beside])
     files = (*paths, *beside)
     if not in_place:
@@ -167,7 +171,7 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     layouts = [result.layout for result in every if isinstance(result.layout, ArrayLayout)]
     ranges = tuple(each for layout in layouts for each in layout.ranges)
     # Values alone where an op takes these, and not in the wider datatype that other ops compute in.
-    taken = ([taken_by(op, each) for op in request.ops] for each in request.groups[0][options["root"]].buffers)
+    taken = ([operand(op, each) for op in request.ops] for each in request.groups[0][options["root"]].buffers)
     elements = [min(arrays, key=lambda each: each.datatype.itemsize) for arrays in taken]
     return Call(
         request, plans, results, tuple(beside), files, tuple(sorted(folders)), ranges, () if ranges else files,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from mpired.collectives.table import taken_by
+from mpired.collectives.table import operand
 from mpired.context import BASE_NBYTES, NO_LIMITS, RESERVED, STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
 from mpired.engines import LOCAL, Engine, Limits
 from mpired.engines.table import IN_FLIGHT, SMALL_NBYTES, Lines
@@ -161,14 +161,16 @@ class _Planner:
         self.is_decoded = False  # whether a library decodes a rank
         is_spread = False
         nbytes = self.longest = 0  # bytes of a rank, and of its longest buffer
-        self.nforward = self.nturned = 0  # the most ranks of a buffer that are read forward, and in another order
+        self.nsequential = self.ntransposed = (
+            0  # the most ranks of a buffer that are read forward, and in another order
+        )
         for ranks in self.buffers:
             first = ranks[0]
             itemsize = first.datatype.itemsize
             nblocks = 1 if len(ops) == 1 else _BLOCKS_IN_MEMORY // _STATES_IN_MEMORY  # a state of several has its own
             width = 0
             for op in ops:
-                datatype = taken_by(op, first).datatype
+                datatype = operand(op, first).datatype
                 state_nbytes = state_of(op, datatype, len(ranks)).itemsize
                 width += max(nblocks * datatype.itemsize, state_nbytes, op.result(datatype).itemsize)
             self.widths.append(width)
@@ -176,17 +178,17 @@ class _Planner:
             is_spread = is_spread or first.datatype.is_spread
             self.is_decoded = self.is_decoded or any(rank.isolated for rank in ranks)
             nbytes, self.longest = nbytes + first.count * itemsize, max(self.longest, first.count * itemsize)
-            self.nforward = max(self.nforward, sum(rank.source.is_forward for rank in ranks))
-            self.nturned = max(self.nturned, sum(stored_array(rank).is_turned for rank in ranks))
+            self.nsequential = max(self.nsequential, sum(rank.source.is_sequential for rank in ranks))
+            self.ntransposed = max(self.ntransposed, sum(stored_array(rank).is_transposed for rank in ranks))
         self.is_long = self.is_decoded or is_spread  # whether blocks are larger, because elements are decoded or spread
         self.is_small = self.nranks * nbytes < SMALL_NBYTES  # whether workers cost more than they give
         # whether one process does all: a function of this one, or a stream, which has one reader
-        self.is_alone = self.is_small or self.nforward > 0 or any(op.is_function for op in ops)
+        self.is_alone = self.is_small or self.nsequential > 0 or any(op.is_function for op in ops)
         source = stored_array(self.buffers[0][0]).source
         self.file = source.packed or source  # of the first rank: where it is, the others are
         self.unpacking = 0  # memory that decompressing all ranks takes
-        if self.nforward:
-            self.unpacking = unpacking_nbytes(file.source for file in files if file.source.is_forward)
+        if self.nsequential:
+            self.unpacking = unpacking_nbytes(file.source for file in files if file.source.is_sequential)
         # the memory of a process before its blocks
         self.base = (STREAMED_BASE_NBYTES if self.is_decoded else BASE_NBYTES) + self.unpacking
 
@@ -203,7 +205,7 @@ class _Planner:
         if private := next((source for source in sources if source.is_private), None):
             reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
             raise UsageError(private.name, f"{reason}; write it to a file first")
-        if self.is_small or self.nforward:  # one process does it anyway
+        if self.is_small or self.nsequential:  # one process does it anyway
             self.engine = LOCAL
             return
         from mpired.engines import probe  # noqa: PLC0415 - of few commands
@@ -254,7 +256,7 @@ class _Planner:
         if self.max_open > 2 * _DEPTH and (is_remote or self.file.depth) and self.nranks > 1:
             depth = self.file.depth or min(_DEPTH, _DEPTH_BYTES // max(1, preferred))
             is_flat = all(
-                rank.reader is None and not rank.source.is_forward for ranks in self.buffers for rank in ranks
+                rank.reader is None and not rank.source.is_sequential for ranks in self.buffers for rank in ranks
             )
             ahead = min(depth, self.nranks) if is_flat else 0
         self.max_open -= ahead  # the ranks that are read ahead are open too
@@ -268,8 +270,8 @@ class _Planner:
             wanted = max(wanted, _REOPENING_BLOCK_BYTES)
         if self.noutputs > 1:  # however large a block may be, there is one for each worker
             wanted = min(wanted, max(_BLOCK_BYTES, -(-self.longest // self.jobs)))
-        if self.nforward:  # each keeps its block
-            wanted = min(wanted, max(_MIN_BLOCK_BYTES, _AHEAD_BYTES_IN_ALL // self.nforward))
+        if self.nsequential:  # each keeps its block
+            wanted = min(wanted, max(_MIN_BLOCK_BYTES, _AHEAD_BYTES_IN_ALL // self.nsequential))
         if self.is_kept:
             longest = max(rank.count * width for (rank, *_), width in zip(self.buffers, self.widths, strict=True))
             usual = min(self.state_nbytes, longest // self.jobs)
@@ -277,7 +279,7 @@ class _Planner:
             wanted = max(wanted, min(usual, _STATE_MOST_BYTES))
         nblocks = (_STATES_IN_MEMORY if self.is_kept else _BLOCKS_IN_MEMORY) + (_BLOCKS_HANDED if lines else 0)
         nblocks += ahead * (2 if self.file.depth else 1)  # what arrives, and its copy
-        nblocks += _BLOCKS_AHEAD * min(self.max_open, self.nturned) + _BLOCKS_FORWARD * self.nforward
+        nblocks += _BLOCKS_AHEAD * min(self.max_open, self.ntransposed) + _BLOCKS_FORWARD * self.nsequential
         self.lines, self.ahead, self.nblocks, self.block_bytes = lines, ahead, nblocks, wanted
 
     def limit_memory(self, most: int) -> int:
@@ -302,7 +304,7 @@ class _Planner:
         # What can only be decoded in sequence is cut as little as possible: each segment opens all files again.
         # A worker on another machine opens a rank once, unless the results of its segment are too long to send.
         is_remote = not self.engine.same_host
-        whole = self.is_decoded or self.nturned or self.nforward or is_remote
+        whole = self.is_decoded or self.ntransposed or self.nsequential or is_remote
         pieces = self.jobs * (1 if whole else _SEGMENTS_PER_WORKER)
         if self.noutputs > 1 or self.apart:  # nor are many files opened for little of each
             pieces = max(self.jobs, min(pieces, self.longest // _SEGMENT_BYTES))
@@ -312,16 +314,16 @@ class _Planner:
         """Change each rank of each buffer, by its number."""
         self.buffers = tuple(tuple(change(*each) for each in enumerate(ranks)) for ranks in self.buffers)
 
-    def limit_turned(self, left: int | None) -> None:
+    def limit_transposed(self, left: int | None) -> None:
         """Give each rank that is read in another order its share of the memory for reading ahead."""
-        nturned = min(self.max_open, self.nturned)
-        ahead = min(_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL // (self.jobs * nturned))
+        ntransposed = min(self.max_open, self.ntransposed)
+        ahead = min(_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL // (self.jobs * ntransposed))
         if left is not None:
-            ahead = min(ahead, self.block_bytes + (left - self.base) // (_BLOCKS_AHEAD * nturned))
+            ahead = min(ahead, self.block_bytes + (left - self.base) // (_BLOCKS_AHEAD * ntransposed))
 
         def turned(number: int, rank: Array) -> Array:  # a rank that is opened for each block reads no more
             nbytes = max(self.block_bytes, ahead) if number < self.max_open else self.block_bytes
-            return within_memory(rank, nbytes) if stored_array(rank).is_turned else rank
+            return within_memory(rank, nbytes) if stored_array(rank).is_transposed else rank
 
         self.change(turned)
 
@@ -355,8 +357,8 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
         if work.is_decoded and not work.context.is_of_group:
             share = max(0, left - STREAMED_LEAST_NBYTES) // min(work.nranks, work.max_open)
             work.change(lambda _, rank: within_memory(rank, share))
-    if work.nturned:
-        work.limit_turned(left)
+    if work.ntransposed:
+        work.limit_transposed(left)
     block_counts = tuple(max(1, work.block_bytes // width) for width in work.widths)
     pieces = len(work.lines) or (1 if work.is_small else work.pieces())
     segments = cut_segments(work.buffers, block_counts, pieces, striped=not work.engine.same_host)

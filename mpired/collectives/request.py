@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from mpired import datatypes, log, ops
-from mpired.collectives.table import Collective, taken_by
+from mpired.collectives.table import Collective, operand
 from mpired.context import Context
 from mpired.datatypes import DATATYPES, Datatype, Group
 from mpired.datatypes.pairs import INDICES, VALUES, column_names
@@ -22,11 +22,11 @@ from mpired.formats.recognise import by_suffix
 from mpired.log import step
 from mpired.options import OPTIONS, Options
 from mpired.ranks.opening import Skipped, compare, in_one_order, open_groups, skipped_warning, warn_of_units
-from mpired.ranks.order import RankWord, distinguishing, numbers_of, unnatural
+from mpired.ranks.order import RankArgument, distinguishing, numbers_of, unnatural
 from mpired.values import NUMBER, NUMBERS
 
 if TYPE_CHECKING:
-    from mpired.provenance import Note
+    from mpired.provenance import Provenance
 
 _Groups: TypeAlias = tuple[tuple[RankFile, ...], ...]
 _WEIGHTS_NBYTES = 64 << 20
@@ -42,18 +42,18 @@ class Request(NamedTuple):
     groups: _Groups  # the ranks of each group
     # the groups whose ranks are combined: all, or the last where a root of the first gets the result
     combined: _Groups
-    words: Sequence[Sequence[RankWord]]  # the words for them
+    words: Sequence[Sequence[RankArgument]]  # the words for them
     inputs: InputOptions  # what the user says of them
     options: Options  # all options
     op_files: tuple[str, ...] = ()  # the files that have user-defined ops
     outputs: Sequence[str] = ()  # where the results go; none if they are arrays, or replace the ranks
-    note: Note | None = None  # what results say of where they come from; None for nothing
+    provenance: Provenance | None = None  # what results say of where they come from; None for nothing
     skipped: tuple[Skipped, ...] = ()  # the ranks that were named and are left out, because they cannot be used
 
 
 def read_request(
     collective: Collective,
-    ranks: Sequence[RankWord],
+    ranks: Sequence[RankArgument],
     op: ops.Ops,
     options: Options,
     context: Context,  # the settings of the call
@@ -73,7 +73,7 @@ def read_request(
     # The formats that the names of results, or `to`, ask for; None for that of the ranks.
     to = None if options["to"] is None else format_named(options["to"], "to")
     forms = [to or by_suffix(each) for each in outputs]
-    words: Sequence[Sequence[RankWord]] = [ranks, group_b] if group_b else [ranks]
+    words: Sequence[Sequence[RankArgument]] = [ranks, group_b] if group_b else [ranks]
     try:
         with step("opening and checking the ranks"):
             is_raw = any(form is not None and form.needs_type for form in forms)  # the words may say how its bytes lie
@@ -97,16 +97,16 @@ def read_request(
     words = [group.words for group in opened]
     if options["index"] is not None:
         groups = _as_pairs(groups, words, options)
-    note = None
+    provenance = None
     if options["provenance"]:
-        from mpired.provenance import Note  # noqa: PLC0415 - few calls record where results come from
+        from mpired.provenance import Provenance  # noqa: PLC0415 - few calls record where results come from
 
-        note = Note(context)
+        provenance = Provenance(context)
     skipped = tuple(each for group in opened for each in group.skipped)
     request = Request(
         collective, chosen, groups, groups[-1:] if collective.to_root else groups, words, inputs, options,
         op_files=tuple(path for op in chosen if op.isolated and (path := cast("Any", op.kernel).path)),
-        outputs=outputs, note=note, skipped=skipped,
+        outputs=outputs, provenance=provenance, skipped=skipped,
     )  # fmt: skip
     _check(request, {(form or format_named(groups[0][0].format)).name for form in forms})
     return request
@@ -118,14 +118,14 @@ def _check(request: Request, formats: Collection[str]) -> None:
     row = format_named(groups[0][0].format)
     offers = _offers(request.collective, options) - (set() if row.keeps and {*formats} <= {row.name} else {"keep"})
     for op in request.ops:
-        buffers = [(buffer.name, taken_by(op, buffer).datatype) for buffer in groups[0][0].buffers]
+        buffers = [(buffer.name, operand(op, buffer).datatype) for buffer in groups[0][0].buffers]
         ops.check_buffers(op, buffers, ops.Use.REDUCE, offers)
         if op.rules != ops.Rules():
             ops.check_rules(op, [datatype for _, datatype in buffers], max(map(len, request.combined)))
     if options["keep"]:
         _check_kept(request)
     if skipped:
-        log.tell(skipped_warning(skipped, sum(map(len, request.words)) + len(skipped)))
+        log.warn(skipped_warning(skipped, sum(map(len, request.words)) + len(skipped)))
     if options["sort"] == "given" and options["rank_regex"] is None:
         # Two ranks are probably in the wrong order, and that shows in the results.
         all_rounding = [op.rounds for op in request.ops if not op.rules.exact]
@@ -135,7 +135,7 @@ def _check(request: Request, formats: Collection[str]) -> None:
         is_alike = request.collective.alike and options["index"] not in {"rank", "global"}
         pairs = (unnatural([file.source.name for file in files]) for files in request.combined)
         if (in_last_bits or not is_alike) and (pair := next(filter(None, pairs), None)):
-            log.tell(log.order(*pair, "last bits" if is_alike else "results"))
+            log.warn(log.order(*pair, "last bits" if is_alike else "results"))
 
 
 def _offers(collective: Collective, options: Options) -> set[str]:
@@ -158,7 +158,7 @@ def _check_kept(request: Request) -> None:
     if (unkept := groups[0][0].unkept) and not request.options["in_place"]:
         it = "it" if len(unkept) == 1 else "them"
         reason = f"{'; '.join(reasons(unkept))}; `keep` does not carry {it}, and results are without {it}"
-        log.tell(InputWarning(f"{groups[0][0].source.name}: {reason}"))
+        log.warn(InputWarning(f"{groups[0][0].source.name}: {reason}"))
     # All ranks have the same; if they may differ each is decoded alone.
     for each in [kept] if request.inputs.check_coordinates else [[one] for one in kept]:
         decoding.check_kept(each, "rank 0 of group A" if len(groups) > 1 else "rank 0")
@@ -321,7 +321,7 @@ def _counted(groups: _Groups, inputs: InputOptions, *, may_stay_open: bool) -> _
     return tuple(tuple(next(given) for _ in files) for files in groups)
 
 
-def _as_pairs(groups: _Groups, words: Sequence[Sequence[RankWord]], options: Options) -> _Groups:
+def _as_pairs(groups: _Groups, words: Sequence[Sequence[RankArgument]], options: Options) -> _Groups:
     """Return plain ranks as pairs for MINLOC and MAXLOC: the index of an element, and the type that holds it."""
     counting = options["index"] == "global"
     firsts = []  # the index of the first element of each rank of each group
@@ -351,7 +351,7 @@ def _as_pairs(groups: _Groups, words: Sequence[Sequence[RankWord]], options: Opt
     return tuple(tuple(map(with_index, files, numbers)) for files, numbers in zip(groups, firsts, strict=True))
 
 
-def _numbers(files: Sequence[RankFile], words: Sequence[RankWord], regex: str | None) -> list[int]:
+def _numbers(files: Sequence[RankFile], words: Sequence[RankArgument], regex: str | None) -> list[int]:
     """Return the number in the name of each rank's file."""
     paths = [word if isinstance(word, str) else word.path for word in words]
     ranks: dict[int, str] = {}
@@ -391,5 +391,5 @@ def _index_type(
         if greatest <= np.iinfo(each.form).max:
             return each
     reason = f"{types[-1].label} cannot hold the index {greatest} of rank {rank} ({name})"
-    way_out = "use a wider one, such as int64_t or uint64_t, or `index='rank'`"
-    raise UsageError("`index_type`", f"{reason}; {way_out}")
+    hint = "use a wider one, such as int64_t or uint64_t, or `index='rank'`"
+    raise UsageError("`index_type`", f"{reason}; {hint}")

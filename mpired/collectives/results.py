@@ -10,7 +10,7 @@ from typing import NamedTuple
 from mpired import codecs, ops
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
-from mpired.collectives.table import BEFORE, OpField, Share, arrays_in, taken_by
+from mpired.collectives.table import BEFORE, OpField, Share, arrays_in, operand
 from mpired.datatypes import Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_of
 from mpired.errors import CountError, UsageError
@@ -35,7 +35,7 @@ from mpired.formats import (
 from mpired.formats.array import stored_array
 from mpired.formats.rank import Cells
 from mpired.formats.recognise import by_suffix
-from mpired.ranks.order import RankWord, path_of
+from mpired.ranks.order import RankArgument, path_of
 from mpired.sources.directory import INDEX_SUFFIX, check_one_file, index_of
 from mpired.sources.source import STANDARD_INPUT
 
@@ -46,7 +46,7 @@ NOT_TOGETHER = (
 """The reason why an object of a store is not one of several results."""
 
 
-def expand(pattern: str, group: str, ranks: Sequence[tuple[int, RankWord]]) -> list[str]:
+def expand(pattern: str, group: str, ranks: Sequence[tuple[int, RankArgument]]) -> list[str]:
     """Return the name of each rank's result, by the ranks of a group, "a" or "b", and the words for them."""
     if not _PATTERN.fullmatch(pattern):
         reason = "is not a pattern of names: its fields are {rank}, {rank:05d}, {stem} and {group}"
@@ -114,7 +114,7 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
 
 def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
     """Return the shares, each once for each of the files that it goes to, with what these have of the results."""
-    results = [[op.result(taken_by(op, each).datatype) for each in request.groups[-1][0].buffers] for op in request.ops]
+    results = [[op.result(operand(op, each).datatype) for each in request.groups[-1][0].buffers] for op in request.ops]
     # Of each op the datatype of the first results that are not pairs; None if all are.
     others = [next((each for each in own if each.group is not Group.PAIR), None) for own in results]
     is_split = request.options["split"] is not None
@@ -175,7 +175,7 @@ def results_of(group_plan: GroupPlan, request: Request, *, terminal: bool) -> tu
                 _check_nulls(form, model, file, share, request)
             if form.needs_type and (inputs.byte_order or inputs.datarep):  # by which a raw one has its byte order
                 model = model.declared(inputs)
-            model = model._replace(note=request.note, context=inputs.context)
+            model = model._replace(provenance=request.provenance, context=inputs.context)
             is_divided = bool(file.shards) or path.endswith(INDEX_SUFFIX)
             index = _index_of(named, file, form) if is_divided else ""
             files = [*form.module.divided(model, index, form.prepare)] if index else [("", None, form.prepare(model))]
@@ -213,7 +213,7 @@ def _with_header(layout: Layout, form: Format, request: Request) -> Layout:
         reason = "is for raw results of a raw file with a header that `offset` skips, and its elements in one piece"
         what = f"{file.source.name} is {file.format}, and the result {form.name}"
         raise UsageError("`header='copy'`", f"{reason} behind that; {what}; leave it out")
-    return layout._replace(before=buffer)
+    return layout._replace(header_from=buffer)
 
 
 def _check_nulls(form: Format, model: Model, file: RankFile, share: Share, request: Request) -> None:
@@ -229,7 +229,7 @@ def _in_place(path: str, file: RankFile, group_plan: GroupPlan, share: Share, re
     """Let a result replace the file of its rank."""
     form, (op,), options = format_named(file.format), request.ops, request.options
     is_local = request.inputs.in_place  # the call does not have the option
-    subject, way_out = (
+    subject, hint = (
         (path, "`mpired reduce` writes a new file") if is_local else ("`in_place`", f"{op} needs an `output`")
     )
     check_one_file(path)
@@ -240,7 +240,7 @@ def _in_place(path: str, file: RankFile, group_plan: GroupPlan, share: Share, re
         raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")
     for buffer in file.buffers:
         if (datatype := op.result(buffer.datatype)) != (own := stored_array(buffer).datatype):
-            raise UsageError(subject, f"would put {datatype.label} in the place of {own.label}; {way_out}")
+            raise UsageError(subject, f"would put {datatype.label} in the place of {own.label}; {hint}")
     if is_local and file.left_out:  # the file keeps its other columns
         combined = tuple(name for each in file.buffers for name in each.columns)
         kept = form.inspect(file.source, request.inputs._replace(columns=combined, keep=("*",))).kept
@@ -252,7 +252,7 @@ def _in_place(path: str, file: RankFile, group_plan: GroupPlan, share: Share, re
         there = arrays_in_place(file)
         if any(each.count for each in there):
             places, forms = [each.offset for each in there], tuple(each.stored for each in there)
-            return Result(share, path, form.name, ArrayLayout(lambda _: places, forms, there=tuple(there)))
+            return Result(share, path, form.name, ArrayLayout(lambda _: places, forms, replaces=tuple(there)))
     layout = form.prepare(model._replace(context=request.inputs.context))
     around = _around(file, layout)
     # Another number of elements needs another header, where that has the number.
@@ -265,7 +265,7 @@ def _around(file: RankFile, layout: Layout) -> Layout:
     buffer = file.buffers[0]
     if isinstance(layout, FlatLayout):
         # An array that is read in the other order is replaced by one in the order of the root.
-        return FlatLayout(buffer.stored, around=buffer) if buffer.reader is None else layout
+        return FlatLayout(buffer.stored, keeps_bytes_of=buffer) if buffer.reader is None else layout
     if buffer.datatype.is_spread and format_named(file.format).needs_type:
         from mpired.formats.spread import spread_encoder  # noqa: PLC0415 - few elements are spread
 
@@ -293,7 +293,7 @@ def model_of(file: RankFile, group_plan: GroupPlan, share: Share, request: Reque
         if result.op.rules.nulls != "error" and result.field != VALID:
             senders = [sender.buffers[number] for sender in group_plan.senders[: share.last + 1]]
             lacking = [stored_array(sender).nulls != 0 for sender in senders]
-            datatype = taken_by(result.op, group_plan.senders[0].buffers[number]).datatype
+            datatype = operand(result.op, group_plan.senders[0].buffers[number]).datatype
             like = like._replace(nullable=ops.may_be_null(result.op, datatype, lacking))
         buffers.append(like)
     whole = share.fields[0].field in {"", FIELDS[0]}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from mpired import interrupts, log
 from mpired.collectives.fold import Fold, PieceResult, Region, ResultFile, Writers
 from mpired.collectives.plan import Plan, Segment
-from mpired.collectives.table import Share, arrays_in, taken_by
+from mpired.collectives.table import Share, arrays_in, operand
 from mpired.context import Context
 from mpired.datatypes.pairs import VALID
 from mpired.engines import LOCAL, pool
@@ -52,7 +52,7 @@ class Result(NamedTuple):
     def nbytes(self, plan: Plan) -> tuple[int, bool]:
         """Return how many bytes its file has, and whether that is certain: encoded elements take more or less."""
         if isinstance(self.layout, FlatLayout):
-            around = self.layout.around
+            around = self.layout.keeps_bytes_of
             after = 0 if around is None else max(0, around.source.nbytes - around.end)
             return self.layout.end(self.share.count_of(plan.buffers[0][0].count)) + after, True
         arrays = self.arrays(plan).values()
@@ -105,8 +105,8 @@ def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], contex
 
 def _flow(result: Result, layout: FlatLayout, output: StreamOutput, plan: Plan) -> ResultFile | None:
     """Return a stream that takes a result as it is made, in order and in this process; None if that is not possible."""
-    is_read_in_order = len(plan.segments) <= 1 and any(rank.source.is_forward for rank in plan.buffers[0])
-    is_plain = not (plan.isolated or layout.around or layout.before or layout.head_of)
+    is_read_in_order = len(plan.segments) <= 1 and any(rank.source.is_sequential for rank in plan.buffers[0])
+    is_plain = not (plan.isolated or layout.keeps_bytes_of or layout.header_from or layout.head_of)
     if not (is_read_in_order and is_plain) or (stream := output.flow()) is None:
         return None
     with calls.errors_name(output.stream_name):
@@ -119,18 +119,18 @@ def _begun(result: Result, layout: FlatLayout, draft: Output, plan: Plan) -> Res
     """Write what a flat file has besides the elements, or another file around them; return where these go."""
     end = layout.end(result.share.count_of(plan.buffers[0][0].count))
     with draft.created() as fd:
-        if not (layout.around or plan.has_unknown_length):
+        if not (layout.keeps_bytes_of or plan.has_unknown_length):
             calls.allocate(fd, end)
-        if buffer := layout.around or layout.before:
+        if buffer := layout.keeps_bytes_of or layout.header_from:
             with closing(buffer.source.open()) as file, calls.errors_name(draft.name):
                 copying.copy_sparse(local_fd(file), fd, 0, buffer.offset, 0)
-                if layout.around is not None:
+                if layout.keeps_bytes_of is not None:
                     calls.set_size(fd, end + max(0, buffer.source.nbytes - buffer.end))
                     copying.copy_sparse(local_fd(file), fd, buffer.end, buffer.source.nbytes, end)
                     calls.allocate(fd, end - buffer.offset, buffer.offset)
         else:
             calls.pwrite_all(fd, layout.head, 0)
-    region = Region(layout.offset, layout.stored, layout.around, end)
+    region = Region(layout.offset, layout.stored, layout.keeps_bytes_of, end)
     return ResultFile(draft.shared, draft.name, result.share, {0: region}, start_writeback=True)
 
 
@@ -138,7 +138,7 @@ def _laid(result: Result, layout: ArrayLayout, draft: Output, plan: Plan, *, is_
     """Write what a file of arrays has besides the elements, and return where these go."""
     with draft.created() as fd:
         places = layout.lay(fd)
-    replaced = layout.there or [None] * len(places)
+    replaced = layout.replaces or [None] * len(places)
     regions = tuple(map(Region, places, layout.stored, replaced))
     if layout.missing and is_counted:
         regions = tuple(each._replace(missing=one) for each, one in zip(regions, layout.missing, strict=True))
@@ -157,7 +157,7 @@ def _finish_headers(layout: Layout, draft: Output, plan: Plan) -> None:
             try:
                 layout.finish(fd)
             finally:
-                calls.let_go(fd)
+                calls.close_quietly(fd)
 
 
 @contextmanager
@@ -234,12 +234,12 @@ def _report(plan: Plan, targets: Sequence[ResultFile], parts: Sequence[PieceResu
     for found in by_op(each for part in parts for each in part.overflow):
         op, ranks = plan.ops[found.op], plan.buffers[found.buffer]
         name = ranks[0].name if len(plan.buffers) > 1 else ""
-        tell_overflow(op, taken_by(op, ranks[0]).datatype, found, [rank.source.name for rank in ranks], name)
+        tell_overflow(op, operand(op, ranks[0]).datatype, found, [rank.source.name for rank in ranks], name)
     for number, ranks in enumerate(plan.buffers if plan.ops[0].rules.missing is None else ()):
         if count := sum(part.unset for part in parts if part.buffer == number):
             value = next(unset for rank in ranks if (unset := stored_array(rank).unset) is not None)
             name = stored_array(ranks[0]).name
-            log.tell(log.unset(count, name, f"leave them out with `missing={value}`"))
+            log.warn(log.unset(count, name, f"leave them out with `missing={value}`"))
     if any(part.hidden for part in parts):
         _report_hidden(plan, targets, parts)
 
@@ -255,9 +255,9 @@ def _report_hidden(plan: Plan, targets: Sequence[ResultFile], parts: Sequence[Pi
     for (buffer, number), (result, missing) in sorted(hidden.items(), key=lambda each: each[0]):
         if count := sum(part.hidden.get(number, 0) for part in parts if part.buffer == buffer):
             lacks = result.op.rules.nulls != "error" and not stands_for_null(result.op, result.rank.datatype)
-            way_out = f"use `to='parquet'` with `columns={result.rank.name!r}`" if lacks else "use `to='npz'`"
+            hint = f"use `to='parquet'` with `columns={result.rank.name!r}`" if lacks else "use `to='npz'`"
             name = result.name if len(plan.ops) > 1 else result.rank.name
-            log.tell(log.masked(count, name, missing.text, way_out))
+            log.warn(log.masked(count, name, missing.text, hint))
 
 
 def _received(plan: Plan, targets: Sequence[ResultFile], parts: Iterable[PieceResult]) -> Iterator[PieceResult]:
@@ -300,7 +300,7 @@ def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: C
     with log.step("combining the ranks"), closing(begun):
         try:
             for part in begun if context.progress is no_progress else _shown(begun, context.progress, plan.nbytes):
-                interrupts.rest()
+                interrupts.raise_pending()
                 yield part
         except WorkerError as error:
             if not pool.is_crash(error):

@@ -115,7 +115,7 @@ DEFAULTS = {name: row.default for name, row in rows(CALL).items()}
 """The options of all collectives, which a call has besides its own."""
 
 
-def taken_by(op: ops.Op, rank: Array) -> Array:
+def operand(op: ops.Op, rank: Array) -> Array:
     """Return what an op takes of a rank: values with their indices, or alone; in a wider datatype if it has to."""
     if rank.values is None:
         return rank
@@ -129,7 +129,7 @@ def arrays_in(share: Share, chosen: Sequence[ops.Op], buffers: Sequence[Array]) 
     labels = ops.labels(chosen) if share.has_ops else None
     for number, buffer in enumerate(buffers):
         for op, field in share.fields:
-            rank = taken_by(chosen[op], buffer)
+            rank = operand(chosen[op], buffer)
             datatype, name = chosen[op].result(rank.datatype), rank.name
             if field:
                 datatype = field_type(datatype, field)

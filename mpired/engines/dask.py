@@ -38,8 +38,8 @@ def connect(options: Mapping[str, Any]) -> Iterator[Dask]:
 
     address = options["scheduler"] or config.get("scheduler-address", None)
     if address is None:
-        way_out = "start one by `dask scheduler`, and name its address, such as tcp://host:8786"
-        raise UsageError("`scheduler`", f"is missing; {way_out}")
+        hint = "start one by `dask scheduler`, and name its address, such as tcp://host:8786"
+        raise UsageError("`scheduler`", f"is missing; {hint}")
     for name in [each for each in logging.root.manager.loggerDict if each.partition(".")[0] == "distributed"]:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # our own messages say the same
     where = {"scheduler_file": address} if os.path.isfile(address) else {"address": address}
@@ -128,7 +128,7 @@ class Dask(Futures):
         self._last_seen.clear()
         while True:
             try:
-                future = interrupts.waited(partial(self._done.get, timeout=min(_LOOK, self._timeout / 4)))
+                future = interrupts.interruptible(partial(self._done.get, timeout=min(_LOOK, self._timeout / 4)))
             except queue.Empty:
                 self._check_alive(futures)
                 continue

@@ -55,7 +55,7 @@ class Futures:
 
     def wait(self, futures: Collection[Any]) -> Collection[Any]:
         """Wait until one of the futures is done at least; return those that are, or raise `WorkerError`."""
-        return interrupts.waited(wait, futures, None, FIRST_COMPLETED).done
+        return interrupts.interruptible(wait, futures, None, FIRST_COMPLETED).done
 
     def answer(self, future: Any, *, alone: bool) -> Answer:
         """Return what came of a future that is done, or raise `WorkerError`."""

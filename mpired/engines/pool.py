@@ -144,7 +144,9 @@ def _ready(descriptors: Iterable[int], timeout: float | None = None) -> set[int]
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
-    return {descriptor for descriptor, _ in interrupts.waited(poll.poll, None if timeout is None else timeout * 1000)}
+    return {
+        descriptor for descriptor, _ in interrupts.interruptible(poll.poll, None if timeout is None else timeout * 1000)
+    }
 
 
 def _start(function: Callable[[Any], Any], connection: Channel) -> tuple[int, tuple[Any, ...]]:

@@ -99,7 +99,7 @@ def check(runner: Runner, op: Op, sources: Sequence[Source], datatypes: Iterable
             raise UserOpError(str(op), f"{seen.op} (on {seen.host})")
         processors.append((seen.host, seen.features))
     if op.user and any(datatype.group & _ROUNDED for datatype in datatypes):
-        log.tell(*log.processors(op, processors))
+        log.warn(*log.processors(op, processors))
 
 
 def _mark(files: Sequence[tuple[calls.SharedFile, int]], number: int) -> bytes:

@@ -164,5 +164,5 @@ def launched() -> int:
 
 def not_installed(row: Engine) -> str:
     """Return the reason of the error for an engine whose package is missing."""
-    way_out = installation(f"mpired[{row.extra}]")
-    return f"{row.name} needs {row.package}, which is not installed; install it with {way_out}"
+    hint = installation(f"mpired[{row.extra}]")
+    return f"{row.name} needs {row.package}, which is not installed; install it with {hint}"

@@ -115,7 +115,7 @@ def real_paths(paths: Iterable[str]) -> list[str]:
     return real
 
 
-def let_go(*fds: int) -> None:
+def close_quietly(*fds: int) -> None:
     """Close descriptors and ignore errors: everything that matters was synced before, or is temporary."""
     for fd in fds:
         try:  # noqa: SIM105 - of each of many ranks, and `suppress` costs more than the call
@@ -228,7 +228,7 @@ def release(fd: int) -> None:
     """Close a file, and release its lock, which a child that has the descriptor would keep."""
     with contextlib.suppress(OSError):
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _NO_LOCK)
-    let_go(fd)
+    close_quietly(fd)
 
 
 def leads_to(name: bytes | str, dirfd: int, fd: int) -> bool:
@@ -286,7 +286,7 @@ def directory(path: str) -> Iterator[int]:
     try:
         yield dirfd
     finally:
-        let_go(dirfd)
+        close_quietly(dirfd)
 
 
 def open_unnamed(dirfd: int) -> int | None:

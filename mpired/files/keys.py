@@ -187,8 +187,8 @@ class Keys:
             finally:
                 os.close(fd)
         reason = f"{self._keys_path} is missing or belongs to another file"
-        way_out = "put that back, or go on with a copy of the target made by `cp`, which has no keys"
-        raise BufferFileError(self._name, f"has {number(counted.number, 'key')} of `once`, but {reason}; {way_out}")
+        hint = "put that back, or go on with a copy of the target made by `cp`, which has no keys"
+        raise BufferFileError(self._name, f"has {number(counted.number, 'key')} of `once`, but {reason}; {hint}")
 
 
 @contextlib.contextmanager

@@ -49,7 +49,7 @@ def close_open(*fds: int) -> None:
     """Close descriptors of targets that are open in this process; several targets may have one directory."""
     for fd in _open.intersection(fds):
         _open.discard(fd)
-        calls.let_go(fd)
+        calls.close_quietly(fd)
 
 
 # A worker must not keep the lock when the command ends that took it.
@@ -67,7 +67,7 @@ class Target(Place, calls.Closing):
         path = os.path.realpath(name)
         with calls.errors_name(name):
             self.fd = calls.open_regular(path, os.O_RDONLY if shared else os.O_RDWR)
-            with calls.undoing(lambda: calls.let_go(self.fd)):
+            with calls.undoing(lambda: calls.close_quietly(self.fd)):
                 super().__init__(name, path, calls.open_directory(os.path.dirname(path)))
         _open.update((self.fd, self.dirfd))
         self.shared = shared  # whether it is open for reading alone, and other readers may have it locked as well
@@ -78,9 +78,9 @@ class Target(Place, calls.Closing):
         close_open(self.fd, self.dirfd)
 
 
-Held = Mapping[str, Target]
+LockedTargets = Mapping[str, Target]
 """Files that this process has locked, by their paths as given."""
-NOTHING_HELD: Held = {}
+NO_LOCKED_TARGETS: LockedTargets = {}
 
 
 def open_replaced(name: str, *, updated: Container[str] = ()) -> Target | None:
@@ -133,9 +133,9 @@ def acquire(fd: int, name: str, waiting: LockTimeout, *, shared: bool = False) -
                 reason = f"others kept it locked for {round(waiting.timeout, 2):g} s"
                 raise LockError(name, f"{reason}; wait longer with `lock_timeout`, or run again")
             if time.monotonic() - started > next_message:
-                way_out = "ctrl-C ends the wait and changes nothing, `lock_timeout` limits it"
-                notice([name], f"waiting for another process, which has it locked; {way_out}", "INFO")
+                hint = "ctrl-C ends the wait and changes nothing, `lock_timeout` limits it"
+                notice([name], f"waiting for another process, which has it locked; {hint}", "INFO")
                 next_message += _REMINDER
             spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step
-            interrupts.waited(time.sleep, min(pause * spread, left))
+            interrupts.interruptible(time.sleep, min(pause * spread, left))
             pause = min(2 * pause, _LONGEST_PAUSE)

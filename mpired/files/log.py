@@ -243,8 +243,8 @@ def unconfirmed(name: str, what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        way_out = "do not repeat it, the next mpired command on it finishes it"
-        raise UnconfirmedError(name, f"{what} ({reason_of(error)}); {way_out}") from error
+        hint = "do not repeat it, the next mpired command on it finishes it"
+        raise UnconfirmedError(name, f"{what} ({reason_of(error)}); {hint}") from error
 
 
 def reason_of(error: Exception) -> str:

@@ -64,9 +64,9 @@ _SHORT = (
 def obstacle(file: int | str) -> str | None:
     """Return why locks of other machines are not seen on a file system, and a way out; None if they are."""
     kind, options, _ = mount_of_device(os.stat(file).st_dev)
-    for types, short, way_out in _SHORT:
+    for types, short, hint in _SHORT:
         if kind in types and (found := short & (options | {""})):
             mount = f"{kind} with `{min(found)}`" if min(found) else kind
             reason = f"its file system ({mount}) does not show the locks of other machines, so no update is safe"
-            return f"{reason}; {way_out}copy the file elsewhere"
+            return f"{reason}; {hint}copy the file elsewhere"
     return None

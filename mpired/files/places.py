@@ -167,7 +167,7 @@ def warn_of_hard_links(paths: Iterable[str]) -> None:
     replaced = Counter(map(inode, existing.values()))
     for path, status in existing.items():
         if status.st_nlink > replaced[inode(status)]:
-            log.tell(HardLinkWarning(f"{path} is a hard link; its other names keep the old content"))
+            log.warn(HardLinkWarning(f"{path} is a hard link; its other names keep the old content"))
 
 
 def descriptor_of(path: str) -> int | None:

@@ -146,8 +146,8 @@ def _is_writable(fd: int) -> bool:
 def _of_another(place: Place, status: os.stat_result) -> BufferFileError:
     """Return the error for a change that only another user can finish."""
     user, command = _user(status.st_uid), f"mpired recover {place.name}"
-    way_out = f"run `runuser -u {user} -- {command}`" if os.geteuid() == 0 else f"that user finishes it: `{command}`"
-    return BufferFileError(place.name, f"has an unfinished change of user {user} ({status.st_uid}); {way_out}")
+    hint = f"run `runuser -u {user} -- {command}`" if os.geteuid() == 0 else f"that user finishes it: `{command}`"
+    return BufferFileError(place.name, f"has an unfinished change of user {user} ({status.st_uid}); {hint}")
 
 
 def _user(number: int) -> str:
@@ -267,7 +267,7 @@ def _apply(place: Place, fd: int, header: LogHeader, body: dict[str, Any], how: 
     with ExitStack() as stack:
         try:
             target = calls.open_regular(place.base, os.O_RDWR, place.dirfd)
-            stack.callback(calls.let_go, target)
+            stack.callback(calls.close_quietly, target)
             status, generations = os.fstat(target), {calls.generation(target), body["generation"]}
         except OSError as error:
             if error.errno in _SYSTEM_FAILS:
@@ -282,8 +282,8 @@ def _apply(place: Place, fd: int, header: LogHeader, body: dict[str, Any], how: 
                 with contextlib.suppress(OSError):
                     os.removexattr(target, MARK)
                 return
-    way_out = f"give that file its name again and run `mpired recover`, or {_GIVE_UP}"
-    raise BufferFileError(place.path, f"{reason}; {way_out}")
+    hint = f"give that file its name again and run `mpired recover`, or {_GIVE_UP}"
+    raise BufferFileError(place.path, f"{reason}; {hint}")
 
 
 def _finish_puts(
@@ -322,7 +322,7 @@ def _pointer_to(place: Place, identity: bytes) -> int | None:
         header = log.read_header(fd)
         return os.fstat(fd).st_ino if header is not None and header.identity == identity else None
     finally:
-        calls.let_go(fd)
+        calls.close_quietly(fd)
 
 
 def _put(place: Place, inode: int, old: list[int] | None, how: How) -> bool:
@@ -398,5 +398,5 @@ def _actions(name: str, path: str, how: How) -> list[str]:
         draft = os.fsdecode(place.draft_name)
         is_removed = remove_dead(place.draft_name, place.dirfd, alone=True)
     if not done and not is_removed:
-        calls.let_go(calls.open_regular(path, os.O_RDONLY))  # raises an error for a path that is not a file
+        calls.close_quietly(calls.open_regular(path, os.O_RDONLY))  # raises an error for a path that is not a file
     return [*({done} - {"", FINISHED}), *([f"removed {draft}"] if is_removed else [])]

@@ -77,7 +77,7 @@ class Scratch(calls.Closing):
             self.fd, is_named = create(own_name, dirfd)
             if is_named:
                 calls.unlink(own_name, dirfd)
-        self._end = weakref.finalize(self, calls.let_go, self.fd)  # the copy of a stream ends with its source
+        self._end = weakref.finalize(self, calls.close_quietly, self.fd)  # the copy of a stream ends with its source
 
     @property
     def shared(self) -> calls.SharedFile:
@@ -98,7 +98,7 @@ class Scratch(calls.Closing):
                 yield fd
             finally:
                 if fd != self.fd:
-                    calls.let_go(fd)
+                    calls.close_quietly(fd)
 
     def close(self) -> None:
         """Close the file, which ends with that."""
@@ -159,7 +159,7 @@ class StreamOutput(Scratch):
         """Close the stream too, so that its reader gets to the end."""
         super().close()
         if "_stream" in self.__dict__:
-            calls.let_go(self._stream)
+            calls.close_quietly(self._stream)
 
 
 def temporary_directory() -> str:
@@ -186,7 +186,7 @@ def create(name: bytes, dirfd: int, *, named: bool = False) -> tuple[int, bool]:
         with contextlib.suppress(OSError):
             if is_named:
                 calls.unlink_inode(name, dirfd, os.fstat(fd).st_ino)
-        calls.let_go(fd)
+        calls.close_quietly(fd)
         raise
     return fd, is_named
 
@@ -207,5 +207,5 @@ def remove_dead(name: bytes, dirfd: int, *, alone: bool = False) -> bool:
     except OSError:
         return False
     finally:
-        calls.let_go(fd)
+        calls.close_quietly(fd)
     return is_dead

@@ -168,7 +168,7 @@ def _called(url: str, request: Callable[[Any, str], _T]) -> _T:
 
     try:
         if threading.current_thread() is threading.main_thread():
-            return interrupts.waited(begun(answered).result)
+            return interrupts.interruptible(begun(answered).result)
         return answered()
     except BaseException as error:  # noqa: BLE001 - an error of another kind is raised again
         _raise_again(url, error)

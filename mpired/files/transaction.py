@@ -23,7 +23,7 @@ from mpired.context import NO_LIMITS, RESERVED, Context
 from mpired.errors import ChangedError, LockError, MpiredError, UnconfirmedError, UsageError, raise_all
 from mpired.files import calls, copying, keys
 from mpired.files.access import recover_for_reading, take_pointer
-from mpired.files.lock import NOTHING_HELD, Held, LockTimeout, Target, descriptors_of
+from mpired.files.lock import NO_LOCKED_TARGETS, LockedTargets, LockTimeout, Target, descriptors_of
 from mpired.files.log import LogKind, LogWriter, finish, reason_of, stamp, unconfirmed
 from mpired.files.places import (
     DRAFT,
@@ -109,7 +109,7 @@ class Draft(Place, Scratch):
                     self.fd, self.has_name = create(self.draft_name, self.dirfd, named=named)
                     self.inode = inode(os.fstat(self.fd))
                 if not self._kept_open:
-                    calls.let_go(self.fd)
+                    calls.close_quietly(self.fd)
                     self.fd = -1
                 return
             if remove_dead(self.draft_name, self.dirfd):
@@ -122,7 +122,7 @@ class Draft(Place, Scratch):
             if self._waiting.deadline <= time.monotonic():
                 reason = f"another command writes to it ({name} is there); wait for it, or"
                 raise LockError(self.name, f"{reason} `mpired recover` removes the draft of one that was killed")
-            interrupts.waited(time.sleep, _PAUSE)
+            interrupts.interruptible(time.sleep, _PAUSE)
 
     def repeat(self, original: Draft, *, link: bool) -> None:
         """Make this file a second name of another draft, if it may be linked, or a copy, by sharing blocks."""
@@ -241,7 +241,7 @@ class Draft(Place, Scratch):
             calls.release(self.fd)
             self.fd = -1
         if self._owns_dirfd:
-            calls.let_go(self.dirfd)
+            calls.close_quietly(self.dirfd)
             self._owns_dirfd = False
 
 
@@ -254,7 +254,7 @@ def open_output(
     *,
     overwrite: bool = False,
     context: Context = NO_LIMITS,
-    held: Held = NOTHING_HELD,  # the files that this process has locked, by their names
+    locked: LockedTargets = NO_LOCKED_TARGETS,  # the files that this process has locked, by their names
     packing: Compression | None = None,  # how it is compressed
 ) -> Output:
     """Open the output of a path: `-` is standard output, a URL an object, anything but a file a stream."""
@@ -265,7 +265,7 @@ def open_output(
     if is_stream(path):
         check_stdout(path)
         return StreamOutput(path, descriptor_of(path), packing)
-    return Draft(path, overwrite=overwrite, context=context, place=held.get(path), packing=packing)
+    return Draft(path, overwrite=overwrite, context=context, place=locked.get(path), packing=packing)
 
 
 def replaced_file(path: str, context: Context, *, overwrite: bool) -> os.stat_result | None:
@@ -305,7 +305,7 @@ def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> dic
                 continue
             with calls.errors_name(path):
                 directory = os.path.realpath(folder)
-                calls.let_go(calls.open_directory(directory))
+                calls.close_quietly(calls.open_directory(directory))
                 if not os.access(directory, os.W_OK | os.X_OK):
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             folders.add(folder)
@@ -324,7 +324,7 @@ class Transaction(contextlib.ExitStack):
         *,
         overwrite: bool = False,  # whether existing files may be replaced
         context: Context = NO_LIMITS,
-        held: Held = NOTHING_HELD,  # the files that are replaced and locked, by their names
+        locked: LockedTargets = NO_LOCKED_TARGETS,  # the files that are replaced and locked, by their names
         named: bool = False,  # see `Draft`
         packings: Sequence[Compression | None] = (),  # how each is compressed, if any is
         folders: Sequence[str] = (),  # new directories for some of them, which are removed if nothing is committed
@@ -334,7 +334,7 @@ class Transaction(contextlib.ExitStack):
         raise_all([UsageError(path, reason) for path in filter(is_stream, paths)], len(paths), "outputs")
         self.drafts: list[Draft] = []
         opened: dict[str, int] = {}  # directories
-        wanted = len(paths) + len(set(map(os.path.dirname, paths))) + descriptors_of(len(held)) + RESERVED
+        wanted = len(paths) + len(set(map(os.path.dirname, paths))) + descriptors_of(len(locked)) + RESERVED
         limit = context.max_open_files
         many = (limit is not None and limit - RESERVED < wanted) or calls.allow_descriptors(wanted) < wanted
         with calls.undoing(self.close):
@@ -343,12 +343,12 @@ class Transaction(contextlib.ExitStack):
             replaced = check_new(paths, context, overwrite=overwrite)
             packings = packings or [None] * len(paths)
             for path, real, packing in zip(paths, calls.real_paths(paths), packings, strict=True):
-                place: Place | None = held.get(path)
+                place: Place | None = locked.get(path)
                 if place is None:
                     if (directory := os.path.dirname(real)) not in opened:
                         with calls.errors_name(path):
                             opened[directory] = calls.open_directory(directory)
-                        self.callback(calls.let_go, opened[directory])
+                        self.callback(calls.close_quietly, opened[directory])
                     place = Place(path, real, opened[directory], replaced.get(path))
                 draft = Draft(
                     path, overwrite=overwrite, context=context, place=place, named=named, packing=packing,

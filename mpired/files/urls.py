@@ -14,7 +14,7 @@ _USER = re.compile(r"[^/?#]*@")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~$-]+)(:[0-9]{1,5})?")
 
 
-class Signed(str):
+class SignedUrl(str):
     """A URL with a query, which may be a signature: anyone who has that can read the object."""
 
     # As a string it is the URL without the query, so that no message, record or file name has it.
@@ -28,7 +28,7 @@ class Signed(str):
         self.query = query
         return self
 
-    def __str__(self) -> Signed:
+    def __str__(self) -> SignedUrl:
         return self
 
     def __eq__(self, other: object) -> bool:
@@ -41,25 +41,25 @@ class Signed(str):
 
 
 def signed(word: str) -> str:
-    """Return a word; it is `Signed` if it is a URL with a query, or names a list by such a URL."""
+    """Return a word; it is `SignedUrl` if it is a URL with a query, or names a list by such a URL."""
     if not is_url(word.removeprefix("@")):
         return word
     name, _, rest = word.removeprefix("@").partition("://")
     if _USER.match(rest):
-        way_out = "write them into ~/.netrc" if name == "https" else "leave them out"
-        raise UsageError(word, f"has a user or a password before `@`, which a record of the call would show; {way_out}")
+        hint = "write them into ~/.netrc" if name == "https" else "leave them out"
+        raise UsageError(word, f"has a user or a password before `@`, which a record of the call would show; {hint}")
     if "?" not in word or name not in SERVERS:
         return word
     path, _, query = word.partition("?")
     if "#" in path:  # which is refused
         return word
-    return Signed(path, query) if query else path
+    return SignedUrl(path, query) if query else path
 
 
 def with_query_of(word: str, text: str) -> str:
     """Return a string with the query of a word."""
     query = query_of(word)
-    return Signed(text, query) if query else text
+    return SignedUrl(text, query) if query else text
 
 
 def query_of(word: object) -> str:

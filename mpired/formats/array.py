@@ -59,7 +59,7 @@ class Array(NamedTuple):
     isolated: bool = False  # whether a library decodes it, which a damaged file may end together with the process
     memory: int = 0  # the most bytes that `reader` decodes or reads ahead at once; 0 if it does neither
     grain: int = 1  # the elements that are decoded together
-    is_turned: bool = False  # whether the elements are read in the other order than they are stored in
+    is_transposed: bool = False  # whether the elements are read in the other order than they are stored in
     values: Array | None = None  # the plain values in the file, of pairs whose indices are generated
     datarep: str | None = None  # "native" or "external32", of a raw file; None where the format leaves no choice
     to_end: bool = False  # whether a source that is read forward has to end behind the last element
@@ -246,7 +246,7 @@ class FlatReader:
             raise
         if (lacking := len(octets) - got) > 0:
             tail, nbytes = array.datatype.tail, start * self._itemsize + got
-            if array.source.is_forward and lacking > tail:
+            if array.source.is_sequential and lacking > tail:
                 count, rest = divmod(nbytes, self._itemsize)
                 is_uneven = array.shape is None and rest > tail
                 raise self._uneven(nbytes) if is_uneven else array.miscounted(f"count {count}")

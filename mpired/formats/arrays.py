@@ -25,7 +25,7 @@ from mpired.files.places import digest as begun_digest
 from mpired.formats import rank
 from mpired.formats.array import Array
 from mpired.formats.convert import byte_order
-from mpired.formats.decoding import apart
+from mpired.formats.decoding import call_in_worker
 from mpired.formats.derived import in_order
 from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import Missing, of_parts
@@ -97,7 +97,7 @@ class ArrayHeader(NamedTuple):
     fortran_order: bool = False  # whether the first index runs fastest
     label: str = ""  # what its elements are, in the words of the format; "" for those of NumPy
     reason: str = ""  # why it is not a buffer, for an error of the file
-    way_out: str = ""  # what makes it one, if anything does
+    hint: str = ""  # what makes it one, if anything does
     carried: bool = False  # whether it is carried into results unless it is chosen
     digest: bytes = b""  # that of `ArrayFile.digest`, if the array is carried and only a worker can read it
     chunk: tuple[int, ...] = ()  # the dimensions of the pieces that a library decodes; () if all is one
@@ -268,7 +268,11 @@ class Library(NamedTuple):
     def do(self, source: Source, function: Callable[..., Any], *args: Any, inspects: bool = False) -> Any:
         """Call a function with a file, this library and arguments, in a worker if only that calls the library."""
         context, args = self.context, (source, self._replace(context=None), *args)
-        return function(*args) if context is None else apart(context, source.name, function, *args, inspects=inspects)
+        return (
+            function(*args)
+            if context is None
+            else call_in_worker(context, source.name, function, *args, inspects=inspects)
+        )
 
 
 def inspect_by(library: Library, source: Source, inputs: InputOptions) -> RankFile:
@@ -337,7 +341,7 @@ def _carried(
 
 def _is_taken(array: ArrayHeader, inputs: InputOptions) -> bool:
     """Return whether an array is a buffer: one of numbers, or any that can be read."""
-    return array.dtype is not None or (inputs.any_type and array.shape is not None and not array.way_out)
+    return array.dtype is not None or (inputs.any_type and array.shape is not None and not array.hint)
 
 
 def _other(array: ArrayHeader) -> SkippedArray:
@@ -348,7 +352,7 @@ def _other(array: ArrayHeader) -> SkippedArray:
     reason = array.reason or f"{array.name!r} holds {label}, not numbers"
     is_known = array.shape is not None
     return SkippedArray(
-        array.name, label, reason, array.count if is_known else None, array.shape, label, array.way_out,
+        array.name, label, reason, array.count if is_known else None, array.shape, label, array.hint,
         keeps=array.keeps and is_known, unit=array.unit, storage=array.storage,
     )  # fmt: skip
 
@@ -365,7 +369,7 @@ def _buffer(
         stored = array.stored or datatype.form
     else:
         numbers = [(each.name, from_dtype(each.dtype).group) for each in arrays if each.dtype is not None]
-        ways = rank.ways_out(array.way_out, rank.choice(numbers, inputs.taken))
+        ways = rank.hint_text(array.hint, rank.choice(numbers, inputs.taken))
         raise DatatypeError(source.name, f"{_other(array).reason}{ways}")
     shape, missing = array.shape or (), None if array.dtype is None else array.missing
     found = Array(

@@ -236,7 +236,7 @@ def _read_all(file: OpenSource, nbytes: int, start: int) -> bytes:
 
 
 inspect = functools.partial(columns.inspect, opener=ArrowFile)
-note = functools.partial(columns.note_of, opener=ArrowFile)
+provenance = functools.partial(columns.provenance_of, opener=ArrowFile)
 rewrite = functools.partial(columns.rewrite, opener=ArrowFile)
 
 

@@ -96,7 +96,7 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArr
         is_bounded = {len(each) > 1 for each in moved if each}
         what = "lengths, units or calendars in the ranks of which no mean can be made"
         what = f"{own.name!r} has {'bounds in some of the ranks only' if is_bounded == {True, False} else what}"
-        log.tell(InputWarning(f"{what}; the result has the times of its model, and no method in `cell_methods`"))
+        log.warn(InputWarning(f"{what}; the result has the times of its model, and no method in `cell_methods`"))
         return Cells({}, attributes)
     all_times, *all_bounds = (np.stack(each) for each in zip(*moved, strict=True))
     # Several steps are not adjacent in the ranks: bounds around all of them would be those of other steps too.
@@ -117,7 +117,7 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArr
         elif each.field != VALID:
             doubts += _doubts(own.name, each, is_changed=bool(values))
     if doubts:
-        log.tell(InputWarning(doubts[0]))
+        log.warn(InputWarning(doubts[0]))
     form: np.dtype = np.dtype("f8") if own.dtype is None else own.dtype
     rounded = {name: (np.rint(each) if form.kind in "iu" else each).astype(form) for name, each in values.items()}
     return Cells(rounded, attributes)
@@ -141,8 +141,8 @@ def _doubts(time: str, result: ResultArray, *, is_changed: bool) -> list[str]:
     """Return why the times of a file are not those of a result without a method; [] if they are."""
     if which := _one_rank(result):
         what = f"{time!r} is not the time of {result.name!r}, which is of one rank"
-        way_out = "put {op} into the name of `output`, for a file of each op"
-        return [f"{what}; {way_out}"] if is_changed or which == "LAST" else []
+        hint = "put {op} into the name of `output`, for a file of each op"
+        return [f"{what}; {hint}"] if is_changed or which == "LAST" else []
     what = f"{time!r} has the times of one rank, and {result.name!r} is of all ranks"
     return [] if is_changed else [f"{what}; `cell_methods` do not say so, because CF has no method for {result.op}"]
 

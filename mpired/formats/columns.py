@@ -39,7 +39,7 @@ from mpired.formats.arrow_arrays import (
     value_kind,
     with_kind,
 )
-from mpired.formats.decoding import apart
+from mpired.formats.decoding import call_in_worker
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import Encoder, check_names
 from mpired.formats.missing import NullsError
@@ -126,7 +126,7 @@ def count_of(kind: pa.DataType, *, leaves: bool) -> int:
 
 def asked(context: Context, source: Source, opener: Opener, question: Callable[[Any], Any]) -> Any:
     """Let a worker open a file, and return its answer to a question."""
-    return apart(context, source.name, _answer, source, opener, question, inspects=True)
+    return call_in_worker(context, source.name, _answer, source, opener, question, inspects=True)
 
 
 def _answer(source: Source, opener: Opener, question: Callable[[Any], Any]) -> Any:
@@ -386,18 +386,18 @@ def _first_difference(left: pa.Array, right: pa.Array) -> tuple[int, str, str] |
 _NOTE = b"mpired"
 
 
-def with_note(schema: pa.Schema, note: Any) -> pa.Schema:
+def with_provenance(schema: pa.Schema, provenance: Any) -> pa.Schema:
     """Return a schema with what a file says of where it comes from; that of the file it is modelled on is left out."""
     metadata = {key: value for key, value in (schema.metadata or {}).items() if key != _NOTE}
-    if note is not None:
-        metadata[_NOTE] = note.text.encode(errors="surrogateescape")
+    if provenance is not None:
+        metadata[_NOTE] = provenance.text.encode(errors="surrogateescape")
     return schema.with_metadata(metadata or None)
 
 
-def note_of(source: Source, opener: Opener) -> str | None:
+def provenance_of(source: Source, opener: Opener) -> str | None:
     """Return the provenance in a file; None if it has none."""
-    note = (asked(NO_LIMITS, source, opener, SCHEMA).metadata or {}).get(_NOTE)
-    return None if note is None else note.decode(errors="replace")
+    provenance = (asked(NO_LIMITS, source, opener, SCHEMA).metadata or {}).get(_NOTE)
+    return None if provenance is None else provenance.decode(errors="replace")
 
 
 Layout: TypeAlias = tuple[pa.Schema, list[tuple[str, ...]]]
@@ -416,7 +416,7 @@ def encoder(
         with (
             errors_of(model.subject, writes=True),
             os.fdopen(os.dup(fd), "wb") as file,
-            new(file, with_note(schema, model.note)) as writer,
+            new(file, with_provenance(schema, model.provenance)) as writer,
             contextlib.ExitStack() as stack,
         ):
             readers = [stack.enter_context(closing(result.open())) for result in results]
@@ -507,7 +507,7 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int, opener: Opener) -
     """Write a file again with new elements in some columns."""
     with errors_of(source.name), contextlib.ExitStack() as stack:
         old = stack.enter_context(closing(opener(source)))
-        schema, readers = with_note(old.schema, None), {}  # the file has other columns now
+        schema, readers = with_provenance(old.schema, None), {}  # the file has other columns now
         for each in changed:
             number = schema.get_field_index(each.name)
             field = schema.field(number)

@@ -198,13 +198,13 @@ def header(
         return found._replace(dtype=packed.scale.dtype)
     reason = f"{what} is packed by {' and '.join(f'`{key}`' for key in (SCALE, OFFSET) if key in attributes)}"
     lacks = ", and skip missing values with `nulls='ignore'`" if packed.missing is not None else ""
-    way_out = f"unpack it with `unpack`{lacks}"
+    hint = f"unpack it with `unpack`{lacks}"
     if packed.wrong:
-        reason, way_out = f"{reason}, and `{packed.wrong}` is not a number", ""
+        reason, hint = f"{reason}, and `{packed.wrong}` is not a number", ""
     elif inputs.window:
         reason = f"{reason}, and packed elements are not updated"
-        way_out = "update a file with its values instead, which `reduce --op first --unpack` writes"
-    return found._replace(dtype=None, label=dtype_text(dtype), reason=reason, way_out=way_out)
+        hint = "update a file with its values instead, which `reduce --op first --unpack` writes"
+    return found._replace(dtype=None, label=dtype_text(dtype), reason=reason, hint=hint)
 
 
 def carried(variables: Sequence[Variable]) -> Collection[str]:

@@ -117,7 +117,7 @@ def decode_worker(context: Context) -> Iterator[Context]:
         yield context._replace(worker=worker)
 
 
-def apart(context: Context, name: str, function: Callable[..., _T], *args: Any, inspects: bool = False) -> _T:
+def call_in_worker(context: Context, name: str, function: Callable[..., _T], *args: Any, inspects: bool = False) -> _T:
     """Return the result of a function of a library, which a worker calls: a damaged file may end its process."""
     with decode_worker(context) as served:
         return cast("_T", cast("Decoder", served.worker).do(name, function, *args, inspects=inspects))
@@ -171,10 +171,10 @@ def _values(
         yield from file.arrays(leaf, start, nullable=nullable)
 
 
-def write_apart(context: Context, name: str, write: Callable[..., Any], *args: Any) -> Any:
+def write_in_worker(context: Context, name: str, write: Callable[..., Any], *args: Any) -> Any:
     """Let a worker call a function that writes to a file, whose descriptor is the last argument."""
     *others, fd = args
-    return apart(context, name, write_to, calls.SharedFile(f"/proc/{os.getpid()}/fd/{fd}"), write, *others)
+    return call_in_worker(context, name, write_to, calls.SharedFile(f"/proc/{os.getpid()}/fd/{fd}"), write, *others)
 
 
 def write_to(new: calls.SharedFile, write: Callable[..., Any], *args: Any) -> Any:

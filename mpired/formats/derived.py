@@ -189,4 +189,6 @@ def in_order(array: Array, *, fortran_order: bool) -> Array:
     turned = array._replace(fortran_order=fortran_order)
     if array.count == 0 or sum(dim > 1 for dim in array.shape) < 2:  # noqa: PLR2004 - dimensions
         return turned
-    return turned._replace(source=array.source.kept(), reader=TransposedReader, memory=_TURNED_NBYTES, is_turned=True)
+    return turned._replace(
+        source=array.source.kept(), reader=TransposedReader, memory=_TURNED_NBYTES, is_transposed=True
+    )

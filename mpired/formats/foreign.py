@@ -26,7 +26,7 @@ class Foreign(NamedTuple):
     at: Sequence[int] = (0,)
     begin: bytes = b""  # its first bytes, a regular expression, which is compiled only where it is needed
     also: Callable[[bytes, int, _Read], bool] | None = None  # of the first bytes, the size, and what reads others
-    way_out: str = "save its numbers with numpy.save"  # how its numbers become a rank
+    hint: str = "save its numbers with numpy.save"  # how its numbers become a rank
 
 
 # Those of formats of mpired are functions with names, because rows of formats are sent to workers.
@@ -90,15 +90,15 @@ SAFETENSORS = Foreign("a safetensors file", (), (b"{",), (8,), also=_is_safetens
 FOREIGN = (
     NPZ,
     ZARR,
-    Foreign("a zip archive", (".zip",), (_ZIP_MAGIC, b"PK\x05\x06", b"PK\x07\x08"), way_out="extract its files"),
+    Foreign("a zip archive", (".zip",), (_ZIP_MAGIC, b"PK\x05\x06", b"PK\x07\x08"), hint="extract its files"),
     *(
-        Foreign(row.name, (row.suffix,), (row.magic,), begin=row.begin, way_out="decompress it first")
+        Foreign(row.name, (row.suffix,), (row.magic,), begin=row.begin, hint="decompress it first")
         for row in CODECS.values()
     ),
-    Foreign("compress", (".Z",), (b"\x1f\x9d",), begin=rb"\x1f\x9d[\x89-\x90]", way_out="decompress it first"),
-    Foreign("lzma", (".lzma",), way_out="decompress it first"),
-    Foreign("brotli", (".br",), way_out="decompress it first"),
-    Foreign("a tar archive", (".tar",), (b"ustar\0", b"ustar "), (257,), way_out="extract its files"),
+    Foreign("compress", (".Z",), (b"\x1f\x9d",), begin=rb"\x1f\x9d[\x89-\x90]", hint="decompress it first"),
+    Foreign("lzma", (".lzma",), hint="decompress it first"),
+    Foreign("brotli", (".br",), hint="decompress it first"),
+    Foreign("a tar archive", (".tar",), (b"ustar\0", b"ustar "), (257,), hint="extract its files"),
     NETCDF4,
     HDF5,
     Foreign("HDF4", (".hdf", ".h4"), (b"\x0e\x03\x13\x01",)),
@@ -112,12 +112,12 @@ FOREIGN = (
     Foreign(
         "a pickle, which is never loaded", (".pkl", ".pickle", ".pt", ".pth"), (b"\x80", b"c", b"("), begin=_PICKLE
     ),
-    Foreign("the index of pickles, which are never loaded", (".bin.index.json",), way_out="save it as safetensors"),
+    Foreign("the index of pickles, which are never loaded", (".bin.index.json",), hint="save it as safetensors"),
     ARROW_STREAM,
-    Foreign("feather of version 1", (), (b"FEA1",), way_out="write it again in version 2"),
-    Foreign("parquet with an encrypted footer", (), (b"PARE",), way_out="decrypt it first"),
-    Foreign("Avro", (".avro",), (b"Obj\x01",), begin=rb"Obj\x01.{1,64}avro\.", way_out="write it as parquet"),
-    Foreign("ORC", (".orc",), way_out="write it as parquet"),
+    Foreign("feather of version 1", (), (b"FEA1",), hint="write it again in version 2"),
+    Foreign("parquet with an encrypted footer", (), (b"PARE",), hint="decrypt it first"),
+    Foreign("Avro", (".avro",), (b"Obj\x01",), begin=rb"Obj\x01.{1,64}avro\.", hint="write it as parquet"),
+    Foreign("ORC", (".orc",), hint="write it as parquet"),
     Foreign("a text with tabs", (".tsv", ".tab")),
 )
 # The magics of all kinds by their places, so that a file of none is known by a few comparisons.

@@ -53,7 +53,9 @@ class Format(NamedTuple):
     has_arrays: bool = False  # whether each of its buffers has a shape of its own; else they are columns of one length
     unnamed: str = "value"  # the name that such a format gives an array without one, with {} for its number
     c_order: bool = False  # whether its arrays have no form in Fortran order
-    has_notes: bool = False  # whether its files can say where they come from, which `note` of its module reads
+    has_provenance: bool = (
+        False  # whether its files can say where they come from, which `provenance` of its module reads
+    )
     # which others its files can have beside those that are buffers, "columns" of any type or "arrays"; `prepare` then
     # looks after them. "" for none
     keeps: str = ""
@@ -198,8 +200,8 @@ class Format(NamedTuple):
     def _held(self, array: Array, model: Model) -> Array | None:
         """Return a kept array in the form in which a result like `model` holds it; None if there is none."""
         first, datatype, forms = model.buffers[0], array.datatype, [array]
-        is_turned = array.fortran_order != first.fortran_order and sum(dim > 1 for dim in array.dimensions) > 1
-        is_unlike = not self.has_arrays and (array.count != first.count or is_turned)
+        is_transposed = array.fortran_order != first.fortran_order and sum(dim > 1 for dim in array.dimensions) > 1
+        is_unlike = not self.has_arrays and (array.count != first.count or is_transposed)
         if is_unlike or (array.nullable and not self.has_nulls):
             return None
         if datatype.group is Group.VALUE:  # as objects of Python, or as NumPy has them
@@ -218,10 +220,10 @@ class Format(NamedTuple):
                     return each
         return None
 
-    def note(self, source: Source) -> str | None:
+    def provenance(self, source: Source) -> str | None:
         """Return what a file says of where it comes from; None for nothing."""
-        note: str | None = self._call("note", source.name, source) if self.has_notes else None
-        return note
+        provenance: str | None = self._call("provenance", source.name, source) if self.has_provenance else None
+        return provenance
 
     def rewrite(self, source: Source, changed: Sequence[Array], fd: int) -> None:
         """Write a file again, some of its buffers with new elements."""

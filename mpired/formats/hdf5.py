@@ -15,7 +15,7 @@ from mpired import installed
 from mpired.context import Context
 from mpired.formats.array import Array
 from mpired.formats.arrays import Library, inspect_by
-from mpired.formats.decoding import apart, write_apart
+from mpired.formats.decoding import call_in_worker, write_in_worker
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, Encoder
 from mpired.formats.rank import Model, RankFile
@@ -60,10 +60,12 @@ def inspect(source: Source, inputs: InputOptions, extra: str = "hdf5") -> RankFi
 def prepare(model: Model) -> ArrayLayout | Encoder:
     """Lay out results like `model`, with arrays in one piece or in chunks like those of its file."""
     context, name = model.context, model.subject
-    model = model._replace(note=None)  # workers need none
+    model = model._replace(provenance=None)  # workers need none
     check_installed("`to='hdf5'`" if model.source is None else name, "hdf5", context)
-    stored, missing = apart(context, name, _do, name, "forms", model)
-    write = functools.partial(write_apart, context, name, _do, name, "write", model, context.history(), context.jobs)
+    stored, missing = call_in_worker(context, name, _do, name, "forms", model)
+    write = functools.partial(
+        write_in_worker, context, name, _do, name, "write", model, context.history(), context.jobs
+    )
     if stored is None:
         return Encoder(write, missing)
     return ArrayLayout(functools.partial(write, None), stored, missing=missing)

@@ -134,9 +134,9 @@ class HdfFile(ArrayFile):
         elif dataset is not None and dataset.is_virtual:  # to ask for its shape may open other files
             where = "a virtual dataset"
         if where and (not self._outside or inputs.window):
-            way_out = "" if inputs.follow_links or inputs.window else "read it with `follow_links`"
+            hint = "" if inputs.follow_links or inputs.window else "read it with `follow_links`"
             label, reason = f"elements in another file ({where})", f"{name!r} {ELSEWHERE} ({where})"
-            return ArrayHeader(name, None, None, label=label, reason=reason, way_out=way_out)
+            return ArrayHeader(name, None, None, label=label, reason=reason, hint=hint)
         try:
             if dataset is None:
                 link = self.file.get(name, getlink=True)
@@ -188,7 +188,7 @@ class HdfFile(ArrayFile):
             is_cut = scaled is not None and tuple(scaled[1][:2]) != (h5z.SO_INT, 0)  # 0: as many as a chunk needs
             if inputs.window and plain.kind in "iu" and (is_cut or not is_plain(dataset)):
                 reason = f"{name!r} has elements of fewer bits than {dtype_text(dtype)}, which new ones may not fit"
-                header = header._replace(dtype=None, label=dtype_text(dtype), reason=reason, way_out="")
+                header = header._replace(dtype=None, label=dtype_text(dtype), reason=reason, hint="")
         is_here = not (found.outside or dataset.is_virtual or dataset.external)
         header = header._replace(carried=is_carried, keeps=is_here)
         storage = [f"chunks of {dataset.chunks}"] if dataset.chunks else []
@@ -207,13 +207,13 @@ class HdfFile(ArrayFile):
         gone = {code: text if str(code) in text else f"{text} (filter {code})" for code, text, _ in missing.values()}
         texts = " and ".join(gone.values())
         reason = f"array {name!r} is encoded by {texts}, for which HDF5 needs a plugin"
-        way_out = "set HDF5_PLUGIN_PATH"
+        hint = "set HDF5_PLUGIN_PATH"
         if gone.keys() <= _FILTERS.keys() and "hdf5plugin" not in sys.modules:
-            way_out = f"install it with {installation('hdf5plugin')}"
+            hint = f"install it with {installation('hdf5plugin')}"
         if is_carried:  # a coordinate could not be compared
-            raise BufferFileError(self._source.name, f"{reason}; {way_out}")
+            raise BufferFileError(self._source.name, f"{reason}; {hint}")
         label = f"elements encoded by {texts}"
-        return ArrayHeader(name, None, dataset.shape, label=label, reason=reason, way_out=way_out, keeps=False)
+        return ArrayHeader(name, None, dataset.shape, label=label, reason=reason, hint=hint, keeps=False)
 
     def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
         """Return where the elements of an array of the file lie, in one piece as NumPy has them; else None."""

@@ -112,8 +112,8 @@ class InputOptions(NamedTuple):
 
     def refused(self, source: Source, datatype: Datatype, what: str) -> DatatypeError:
         """Return the error for a file that says of its elements that they are something else."""
-        way_out = "give a file that `mpired pack` has made with that type" if self.packed else "leave `type` out"
-        return DatatypeError(source.name, f"{what}, which is not {datatype.label}; {way_out}")
+        hint = "give a file that `mpired pack` has made with that type" if self.packed else "leave `type` out"
+        return DatatypeError(source.name, f"{what}, which is not {datatype.label}; {hint}")
 
     @property
     def stream_limit(self) -> int | None:

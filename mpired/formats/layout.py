@@ -28,20 +28,20 @@ class FlatLayout(NamedTuple):
     stored: np.dtype  # the NumPy form of an element in the file
     head: bytes = b""  # the bytes before the first element
     # a buffer whose file gives the bytes before and after the result instead, for replacing it in place
-    around: Array | None = None
-    before: Array | None = None  # a buffer whose file gives the bytes before the result instead
+    keeps_bytes_of: Array | None = None
+    header_from: Array | None = None  # a buffer whose file gives the bytes before the result instead
     # returns the head, as long as it is, when the number of elements is known; None if that does not show in it
     head_of: Callable[[int], bytes] | None = None
 
     @property
     def offset(self) -> int:
         """Bytes before the first element."""
-        like = self.around or self.before
+        like = self.keeps_bytes_of or self.header_from
         return len(self.head) if like is None else like.offset
 
     def end(self, count: int) -> int:
         """Return the bytes to the end of `count` elements; a file that is replaced may lack the last padding."""
-        end, replaced = self.offset + count * self.stored.itemsize, self.around
+        end, replaced = self.offset + count * self.stored.itemsize, self.keeps_bytes_of
         return min(end, replaced.source.nbytes) if replaced is not None and end == replaced.end else end
 
 
@@ -56,12 +56,12 @@ class ArrayLayout(NamedTuple):
     # which values of each mean to readers of the file that an element is missing; None if none does
     missing: tuple[Missing | None, ...] = ()
     # the arrays of an existing file that the results take the place of, where these lie; () in a new file
-    there: tuple[Array, ...] = ()
+    replaces: tuple[Array, ...] = ()
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
         """Offset and number of bytes of the arrays of an existing file that results replace, ascending."""
-        return sorted((each.offset, each.count * each.stored.itemsize) for each in self.there if each.count)
+        return sorted((each.offset, each.count * each.stored.itemsize) for each in self.replaces if each.count)
 
     def encode(self, results: Sequence[Array], fd: int) -> None:
         """Write results to an open file."""

@@ -55,7 +55,7 @@ def masks_of(elements: np.ndarray) -> np.ndarray:
     return found
 
 
-class AtHand:
+class RankObject:
     """A rank that is not a path. Its source is made when it is inspected."""
 
     path: str | None = None  # the path of its file, if it has one
@@ -66,7 +66,7 @@ class AtHand:
         self.name, self.content = name, content
 
 
-class ArrayRank(AtHand):
+class ArrayRank(RankObject):
     """An array of any form and order, also one that is masked, or mapped from a file."""
 
     def opened(self, inputs: InputOptions) -> tuple[Source, InputOptions]:
@@ -95,7 +95,7 @@ class ArrayRank(AtHand):
         return file._replace(source=source, buffers=[array])
 
 
-class RankInFile(AtHand):
+class RankInFile(RankObject):
     """A rank in a raw file with others."""
 
     path: str
@@ -119,7 +119,7 @@ def check_holds_several(path: str) -> None:
         raise UsageError(STANDARD_INPUT if path == "-" else path, reason)
 
 
-class OpenFile(AtHand):
+class OpenFile(RankObject):
     """A file that is open for reading bytes. All of it is read, from its start, and its position stays."""
 
     _stream: Source | None = None  # which is read once

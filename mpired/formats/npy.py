@@ -64,12 +64,12 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     global _last  # noqa: PLW0603 - read and set at once: threads that meet understand a header again
     known, declarations = _last, (inputs.datatype, inputs.type_order, inputs.named, inputs.any_type)
     is_alike = known is not None and known.nbytes == source.nbytes and known.declared == declarations
-    if known and is_alike and not source.is_forward and peek(source, len(known.head)) == known.head:
+    if known and is_alike and not source.is_sequential and peek(source, len(known.head)) == known.head:
         return RankFile(source, (known.array._replace(source=source),), format=_NAME)
     header = header_in(source.name, functools.partial(peek, source))
     dtype, shape = header.dtype, header.shape
     # The end of a stream shows when it is read.
-    check_size(source.name, header, None if source.is_forward else source.nbytes - len(header.head))
+    check_size(source.name, header, None if source.is_sequential else source.nbytes - len(header.head))
     try:
         check_datatype(source.name, dtype)
     except DatatypeError as error:
@@ -81,7 +81,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
         datatype, stored = declared(source, inputs, dtype, "holds"), as_numbers(dtype)
     order = header.fortran_order and len(shape) > 1  # with one dimension both orders are the same
     array = Array(source, datatype, math.prod(shape), stored, len(header.head), shape, order, to_end=True)
-    if not source.is_forward:
+    if not source.is_sequential:
         _last = _Known(dtype, header.head, source.nbytes, declarations, array._replace(source=NOWHERE))
     return RankFile(source, (array,), format=_NAME)
 

@@ -216,7 +216,7 @@ def _nulls(metadata: pq.FileMetaData, groups: Sequence[pq.RowGroupMetaData], own
 
 
 inspect = functools.partial(columns.inspect, opener=ParquetFile)
-note = functools.partial(columns.note_of, opener=ParquetFile)
+provenance = functools.partial(columns.provenance_of, opener=ParquetFile)
 rewrite = functools.partial(columns.rewrite, opener=ParquetFile)
 
 

@@ -34,7 +34,7 @@ class SkippedArray(NamedTuple):
     count: int | None = None  # type: ignore[assignment]  # tuples are not counted
     shape: tuple[int, ...] | None = None
     label: str = ""  # what its elements are, in words; "" for the type
-    way_out: str = ""  # what can be done about it; "" for nothing
+    hint: str = ""  # what can be done about it; "" for nothing
     # the group of its datatype if it can be combined when it is chosen, None if it cannot
     group: Group | None = None
     nulls: int | None = None  # how many values are missing; None if that is not known
@@ -68,7 +68,7 @@ class Model(NamedTuple):
     source: Source | None = None
     kept: Kept | None = None  # columns that the result has too
     cells: Cells = Cells()
-    note: Any = None  # its `text` says where the result comes from
+    provenance: Any = None  # its `text` says where the result comes from
     context: Context = NO_LIMITS
     has_history: bool = False  # whether its file gets the attribute `history` if that of the first rank has none
 
@@ -149,8 +149,8 @@ class RankFile(NamedTuple):
             if keeps and ways[0] and len(set(names)) == len(names) and all(each.keeps for each in unused):
                 ways.append(f"carry what all ranks have in common with `keep='{values.listed(names)}'`")
         for number, (reason, same) in enumerate(alike.items(), 1):
-            own = max((each.way_out for each in same), key=len)
-            ends = ways_out(own, *(ways if number == len(alike) else ()))
+            own = max((each.hint for each in same), key=len)
+            ends = hint_text(own, *(ways if number == len(alike) else ()))
             errors.append(DatatypeError(self.source.name, f"{reason}{ends}"))
         if not self.buffers and not unused:
             reason, carried = "holds no array or column", self.kept.names if self.kept else ()
@@ -186,7 +186,7 @@ def choice(columns: Sequence[tuple[str, Group]], taken: Group | None) -> str:
     return f"choose with `columns='{values.listed(names)}'`" if names else ""
 
 
-def ways_out(*ways: str) -> str:
+def hint_text(*ways: str) -> str:
     """Return the end of a message with the ways out; "" if there are none."""
     there = list(filter(None, ways))
     return f"; {', or '.join(there)}" if there else ""
@@ -302,7 +302,7 @@ def check_pair(source: Source, pair: Sequence[str], dtype: np.dtype, what: str) 
         return
     value, index = (from_dtype(dtype[name]) for name in FIELDS)
     reason = f"{what} {pair[0]!r}, {value.label}, and {pair[1]!r}, {index.label}, are not a value and an index"
-    way_out = "an index is an integer"
+    hint = "an index is an integer"
     if value_index(index, value) is not None:
-        way_out += f"; `pair='{pair[1]},{pair[0]}'` has them in the other order"
-    raise DatatypeError(source.name, f"{reason}; {way_out}")
+        hint += f"; `pair='{pair[1]},{pair[0]}'` has them in the other order"
+    raise DatatypeError(source.name, f"{reason}; {hint}")

@@ -38,7 +38,7 @@ def _count(source: Source, inputs: InputOptions, datatype: Datatype, stored: np.
     if start < 0:
         reason = f"the first element of {datatype.label} starts {-start} bytes before the file; give an `offset`"
         raise CountError(source.name, reason)
-    if source.is_forward:  # its end shows when it is read
+    if source.is_sequential:  # its end shows when it is read
         return UNKNOWN_COUNT if inputs.count is None else inputs.count
     nbytes = source.nbytes - start
     if nbytes < 0:

@@ -19,7 +19,7 @@ from mpired.formats import foreign
 from mpired.formats.array import Array
 from mpired.formats.format import Format
 from mpired.formats.input_options import InputOptions
-from mpired.formats.memory import ArrayRank, AtHand, RankInFile
+from mpired.formats.memory import ArrayRank, RankInFile, RankObject
 from mpired.formats.rank import RankFile
 from mpired.sources.directory import INDEX_SUFFIX, SHARDS_HEAD
 from mpired.sources.local import HEAD_NBYTES, peek
@@ -30,7 +30,7 @@ from mpired.sources.stream import CompressedSource
 _ARROW = 192 << 20
 _ANY_NBYTES = 1 << 62  # of a stream
 # What the formats of one kind have in common.
-_COLUMNS = Format("", has_columns=True, has_notes=True, keeps="columns", has_nulls=True, has_strings=True,
+_COLUMNS = Format("", has_columns=True, has_provenance=True, keeps="columns", has_nulls=True, has_strings=True,
     has_times=True, streamed=True, noun="column", address_space=_ARROW)  # fmt: skip
 _ARRAYS = Format("", has_columns=True, has_arrays=True, c_order=True, keeps="arrays", updatable=True)
 _TEXT = Format("", own="textual", readable=False, keeps="columns", has_nulls=True, has_times=True)
@@ -49,7 +49,7 @@ _ROWS: tuple[Format, ...] = (
         unnamed="arr_{}",
         doc="NumPy's archive of arrays, each a buffer"),
     _ARRAYS._replace(name="safetensors", suffixes=(".safetensors", INDEX_SUFFIX), magic=SHARDS_HEAD,
-        kinds=(foreign.SAFETENSORS,), has_notes=True, in_place=True, noun="tensor", doc="tensors, each a buffer"),
+        kinds=(foreign.SAFETENSORS,), has_provenance=True, in_place=True, noun="tensor", doc="tensors, each a buffer"),
     _ARRAYS._replace(name="hdf5", suffixes=(".h5", ".hdf5", ".he5"), kinds=(foreign.HDF5, foreign.NETCDF4),
         has_nulls=True, has_strings=True, in_place=True, noun="dataset", doc="groups of arrays, each a buffer",
         decoding=64 << 20, encoding=64 << 20),
@@ -120,8 +120,8 @@ def _only_installed(path: str, how: str, test: Callable[[Format], bool]) -> Form
     found = [row for row in map(_installed, installed_names()) if isinstance(row, Format) and test(row)]
     if len(found) > 1:
         texts = " and ".join(row.name for row in found)
-        way_out = "say which with `format`, or with `to` for a result"
-        raise BufferFileError(path, f"is {texts} {how}, which are installed formats; {way_out}")
+        hint = "say which with `format`, or with `to` for a result"
+        raise BufferFileError(path, f"is {texts} {how}, which are installed formats; {hint}")
     return found[0] if found else None
 
 
@@ -147,7 +147,7 @@ def _suffix(path: str) -> str:
     return "" if suffix[1:].isdecimal() else suffix  # a number, such as in `out.0`, means none
 
 
-def open_rank(word: str | AtHand, inputs: InputOptions, *, any_kind: bool = False) -> RankFile:
+def open_rank(word: str | RankObject, inputs: InputOptions, *, any_kind: bool = False) -> RankFile:
     """Look at one rank's file: the one door from a word of the command line, or what a program has, to buffers.
 
     A file of `any_kind` is described, also of one that is not read, or without a description.
@@ -168,11 +168,11 @@ def open_rank(word: str | AtHand, inputs: InputOptions, *, any_kind: bool = Fals
                 raise
             return RankFile(packed.kept(), (), format=error.kind, obstacle=error.reason)
     if isinstance(word, RankInFile):
-        if not form.needs_type or source.is_forward:
-            what = "compressed" if source.is_forward else form.name
+        if not form.needs_type or source.is_sequential:
+            what = "compressed" if source.is_sequential else form.name
             raise BufferFileError(word.name, f"is {what}, and only raw files hold several ranks; name the file alone")
         source = source.named(word.name)
-    if source.is_forward and not (inputs.forward and form.forward):
+    if source.is_sequential and not (inputs.forward and form.forward):
         source = source.kept()
     if any_kind and form.needs_type and inputs.datatype is None:
         reason = "does not store the type of its elements; give it with `type`"
@@ -218,18 +218,18 @@ def recognise(source: Source, inputs: InputOptions, start: bytes | None = None) 
             source.name, "by its first bytes", lambda row: bool(row.magic) and start.startswith(row.magic)
         )
     if by_content is None and kind and (named is None or not named.place):
-        raise NotReadError(source.name, f"is {kind.name}; {kind.way_out}", kind.name)
+        raise NotReadError(source.name, f"is {kind.name}; {kind.hint}", kind.name)
     path = source.name if source.packed is None else codecs.stripped(source.name)
     if by_content is None and not (named and named.readable) and (kind := foreign.by_suffix(path)):
-        raise NotReadError(source.name, f"is {kind.name} by its suffix; {kind.way_out}", kind.name)
+        raise NotReadError(source.name, f"is {kind.name} by its suffix; {kind.hint}", kind.name)
     if named is not None and not named.readable:
         declared = "" if inputs.datatype is not None else " and `type='uint8_t'`"
-        way_out = "" if inputs.window else f", or read its bytes with `format='raw'`{declared}"
-        reason = f"is {named.name} by its suffix, which mpired does not read; convert it to npy{way_out}"
+        hint = "" if inputs.window else f", or read its bytes with `format='raw'`{declared}"
+        reason = f"is {named.name} by its suffix, which mpired does not read; convert it to npy{hint}"
         raise NotReadError(source.name, reason, named.name)
     if named is not None and by_content is not None and named is not by_content:
-        way_out = "rename it" if inputs.window else "say which with `format`"
-        reason = f"holds {by_content.name} by its first bytes, but its suffix means {named.name}; {way_out}"
+        hint = "rename it" if inputs.window else "say which with `format`"
+        reason = f"holds {by_content.name} by its first bytes, but its suffix means {named.name}; {hint}"
         raise BufferFileError(source.name, reason)
     return by_content or named or RAW
 
@@ -240,7 +240,7 @@ def _by_content(
     """Return the format, or the kind of another program, that the first bytes of a file show, if any."""
     if row := next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None):
         return row, None
-    if source.is_forward:
+    if source.is_sequential:
         kind = foreign.by_content(start, len(start) if len(start) < HEAD_NBYTES else _ANY_NBYTES)
     else:
         kind = foreign.by_content(start, source.nbytes, functools.partial(peek, source))
@@ -257,8 +257,8 @@ def check_records(source: Source, offset: int) -> None:
     # Bytes behind the header of a format of mpired itself, which an `offset` leaves out, may be records.
     what = f"{row.name} by its first bytes" if row and not offset else kind.name if kind else ""
     if what:
-        way_out = "save their bytes alone, as numpy.ndarray.tofile does"
-        raise BufferFileError(source.name, f"is {what}, and a file of records is raw binary; {way_out}")
+        hint = "save their bytes alone, as numpy.ndarray.tofile does"
+        raise BufferFileError(source.name, f"is {what}, and a file of records is raw binary; {hint}")
 
 
 def output_format(path: str, to: str | None, like: str, *, terminal: bool = False) -> Format:

@@ -222,14 +222,19 @@ def prepare(model: Model) -> ArrayLayout:
         new[name] = {**new.pop(name), "data_offsets": [end, end + sizes[name]]}
         end += sizes[name]
     metadata = {key: value for part in parts for key, value in part.metadata.items() if key != _NOTE}
-    return ArrayLayout(functools.partial(_lay, new, metadata, model.note, names, kept), tuple(stored))
+    return ArrayLayout(functools.partial(_lay, new, metadata, model.provenance, names, kept), tuple(stored))
 
 
 def _lay(
-    header: dict[str, Any], metadata: dict[str, str], note: Any, names: Sequence[str], kept: tuple[Any, ...], fd: int
+    header: dict[str, Any],
+    metadata: dict[str, str],
+    provenance: Any,
+    names: Sequence[str],
+    kept: tuple[Any, ...],
+    fd: int,
 ) -> list[int]:
     """Write the header and the tensors that are carried, and return where the others begin."""
-    metadata = metadata | ({_NOTE: note.text} if note else {})
+    metadata = metadata | ({_NOTE: provenance.text} if provenance else {})
     text = json.dumps(({_METADATA: metadata} if metadata else {}) | header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     head = len(text).to_bytes(_LENGTH, "little") + text
@@ -265,13 +270,13 @@ def divided(
         nbytes += sum(each.pieces.nbytes for each in carried if each.pieces)
         yield shard, own, layout
     index |= {"metadata": index["metadata"] | {"total_size": nbytes}, "weight_map": shards}
-    yield name, (), ArrayLayout(functools.partial(_lay_index, index, model.note), ())
+    yield name, (), ArrayLayout(functools.partial(_lay_index, index, model.provenance), ())
 
 
-def _lay_index(index: dict[str, Any], note: Any, fd: int) -> Sequence[int]:
+def _lay_index(index: dict[str, Any], provenance: Any, fd: int) -> Sequence[int]:
     """Write an index."""
     metadata = {key: value for key, value in index["metadata"].items() if key != _NOTE}
-    metadata |= {_NOTE: note.text} if note else {}
+    metadata |= {_NOTE: provenance.text} if provenance else {}
     calls.pwrite_all(fd, f"{json.dumps(index | {'metadata': metadata}, indent=2)}\n".encode(), 0)
     return ()
 
@@ -285,7 +290,7 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
         write_elements(each, _form(tensor["dtype"]), fd, header.start + tensor["data_offsets"][0])
 
 
-def note(source: Source) -> str | None:
+def provenance(source: Source) -> str | None:
     """Return what a file says of where it comes from; None for nothing."""
     metadata = _read_index(source, NO_LIMITS)["metadata"] if index_of(source) else _read_header(source).metadata
     found: str | None = metadata.get(_NOTE)

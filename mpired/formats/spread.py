@@ -87,14 +87,14 @@ class Records:
             what = f"{self.count} elements of {self.datatype.label}"
             raise CountError(source.name, f"has {source.nbytes} bytes, and {what} end at byte {self.reach[1]}")
 
-    def check_apart(self, way_out: str) -> None:
+    def check_apart(self, hint: str) -> None:
         """Raise an error if an entry would be written over another (MPI-4.1, 5.1.11)."""
         overlap = pieces.overlaps(self.datatype.typemap, self.count)
         reason = f"in {self.count} elements of it entries overlap, and none may be written twice"
         if overlap is None:
             reason = f"{self.count} elements of it have too many pieces to tell that none overlap"
         if overlap is None or overlap:
-            raise DatatypeError(f"{self.datatype}", f"{reason}; {way_out}")
+            raise DatatypeError(f"{self.datatype}", f"{reason}; {hint}")
 
 
 def gather(file: OpenSource, source: Source, run: Run, packed: np.ndarray) -> None:

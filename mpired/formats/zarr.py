@@ -30,7 +30,7 @@ from mpired.formats import conventions
 from mpired.formats.array import Array
 from mpired.formats.arrays import ArrayFile, ArrayHeader, Library, inspect_by
 from mpired.formats.conventions import Attributes, Variable
-from mpired.formats.decoding import apart, write_apart
+from mpired.formats.decoding import call_in_worker, write_in_worker
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import Encoder, encoded
 from mpired.formats.missing import Missing
@@ -287,8 +287,8 @@ def prepare(model: Model) -> Encoder:
     """Say how results like `model` are written: as the arrays of its file, or in chunks compressed by zstd."""
     installed.check("`to='zarr'`", "Zarr", "zarr", "zarr")
     kept = [name.lstrip(_ROOT) for name in (model.kept.names if model.kept else ())]
-    plan = apart(model.context, model.subject, _planned, model.buffers, model.source, kept, model.cells)
-    write = functools.partial(write_apart, model.context, model.subject, _write, plan)
+    plan = call_in_worker(model.context, model.subject, _planned, model.buffers, model.source, kept, model.cells)
+    write = functools.partial(write_in_worker, model.context, model.subject, _write, plan)
     return Encoder(write, tuple(plan.new.values()))
 
 

@@ -257,4 +257,4 @@ def tell_overflow(op: Op, datatype: Datatype, found: Overflow | None, files: Seq
         raise ResultOverflowError(str(op), f"{text}; {wider}`overflow='wrap'` keeps the result as it is")
     details = {"count": found.times, "element": found.element, "rank": found.rank, "file": file, "buffer": buffer}
     way = f"{wider}`overflow='error'` refuses that, `overflow='wrap'` expects it"
-    log.tell(OverflowWarning(f"{op} {text}; {way}", details))
+    log.warn(OverflowWarning(f"{op} {text}; {way}", details))

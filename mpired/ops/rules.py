@@ -121,8 +121,8 @@ def _at_place(text: str, timeout: float | None) -> Op:
         raise UserOpError(text, "names no function; write FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION")
     if home.endswith(".c"):
         built = f"./{os.path.splitext(home)[0].removeprefix('./')}.so"
-        way_out = f"compile it with `gcc -O2 -shared -fPIC -o {built} {home}`, and use {built}:{name}"
-        raise UserOpError(text, f"is C source; {way_out}")
+        hint = f"compile it with `gcc -O2 -shared -fPIC -o {built} {home}`, and use {built}:{name}"
+        raise UserOpError(text, f"is C source; {hint}")
     path = home if home.endswith(".py") or "/" in home else ""  # "" for a module
     if path:
         check_file(path, text)
@@ -312,9 +312,9 @@ def check_rules(op: Op, datatypes: Sequence[Datatype], nranks: int) -> None:
             _check_wide(op, datatype)
 
 
-def null_refused(op: Op, datatype: Datatype, form: str, way_out: str) -> UsageError:
+def null_refused(op: Op, datatype: Datatype, form: str, hint: str) -> UsageError:
     """Return the error for results that may be null in a format, or a file, that has nothing for that."""
-    reason = f"may give nulls of {datatype.label}, for which {form} has no value; {way_out}"
+    reason = f"may give nulls of {datatype.label}, for which {form} has no value; {hint}"
     return UsageError(f"`nulls={op.rules.nulls!r}`", f"{reason}, or say with `missing` which value stands for them")
 
 
@@ -373,9 +373,9 @@ def check_buffers(op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use, off
             refused.append(_refusal(op, datatype, use, f"{name!r}, " if name else "", offers))
             others.append(name)
     if refused:
-        way_out = f"; choose with `columns='{listed(taken)}'`" if taken else ""
-        way_out += f", and carry the others with `keep='{listed(others)}'`" if way_out and "keep" in offers else ""
-        raise OpError(refused[0].subject, f"{refused[0].reason}{way_out}")
+        hint = f"; choose with `columns='{listed(taken)}'`" if taken else ""
+        hint += f", and carry the others with `keep='{listed(others)}'`" if hint and "keep" in offers else ""
+        raise OpError(refused[0].subject, f"{refused[0].reason}{hint}")
 
 
 def _refusal(op: Op, datatype: Datatype, use: Use, where: str, offers: Collection[str]) -> OpError:
@@ -387,15 +387,15 @@ def _refusal(op: Op, datatype: Datatype, use: Use, where: str, offers: Collectio
     hint = f"{datatype.label} takes {names_of(others)}" if others else f"{datatype.label} takes no predefined op"
     if datatype.is_bool and use is not Use.FETCH and (wide := widening(op, [[datatype]])):
         # A file that is changed has no place for numbers.
-        way_out = f"with `accumulate_in={wide!r}`" if "accumulate_in" in offers else in_new_file(op, wide)
-        hint = f"take true as 1 {way_out}; {hint}"
+        hint = f"with `accumulate_in={wide!r}`" if "accumulate_in" in offers else in_new_file(op, wide)
+        hint = f"take true as 1 {hint}; {hint}"
     if op.name == COMPARE_AND_SWAP.name:
         hint = f"`mpired fetch-and-op` takes {datatype.label}"
     if datatype.group is Group.DERIVED:
-        takes, way_out = "takes user-defined ops only (MPI-4.1, 6.9.2)", "`op='FILE.py:FUNCTION'`, or "
+        takes, hint = "takes user-defined ops only (MPI-4.1, 6.9.2)", "`op='FILE.py:FUNCTION'`, or "
         if use is not Use.REDUCE:
-            takes, way_out = "no one-sided call takes it (MPI-4.1, 12.3.4)", ""
-        hint = f"{datatype} is derived, and {takes}; use {way_out}numbers out of it by `mpired pack`"
+            takes, hint = "no one-sided call takes it (MPI-4.1, 12.3.4)", ""
+        hint = f"{datatype} is derived, and {takes}; use {hint}numbers out of it by `mpired pack`"
     if op.groups == Group.PAIR:
         is_paired = "index" in offers and datatype.group in ORDERED
         ways = ["`index='rank'` makes pairs of plain values"] if is_paired else []
@@ -414,8 +414,8 @@ def in_new_file(op: Op, wide: str) -> str:
 def _to_pairs(datatype: Datatype, use: Use, *, is_column: bool) -> str:
     """Return how an op on pairs gets some."""
     if is_column:
-        way_out = "structures of a value and an index are pairs"
-        return f"{way_out}, and `pair='VALUE,INDEX'` makes them of two columns" if use is Use.REDUCE else way_out
+        hint = "structures of a value and an index are pairs"
+        return f"{hint}, and `pair='VALUE,INDEX'` makes them of two columns" if use is Use.REDUCE else hint
     code = datatype.form.str[1:] if datatype.group in ORDERED else "f8"
     return f"an array with the dtype [('value', '{code}'), ('index', 'i8')] holds pairs"
 

@@ -187,12 +187,12 @@ def get(name: str, use: Use = ANY_USE) -> Op:
     return op._replace(rules=Rules(quantile=quantile))
 
 
-def neutral(op: Op, datatype: Datatype, way_out: str = "make the file first") -> np.ndarray:
+def neutral(op: Op, datatype: Datatype, hint: str = "make the file first") -> np.ndarray:
     """Return the identity of an op on a datatype, as an element without dimensions."""
     if op.identity is None and op.user:
         raise OpError(str(op), "says of no neutral element; an op in Python gets one by @mpired.op(identity=...)")
     if op.identity is None:
-        raise OpError(str(op), f"has no identity to fill a new file with; {way_out}")
+        raise OpError(str(op), f"has no identity to fill a new file with; {hint}")
     if datatype.group is Group.TIME:
         raise OpError(str(op), f"has no neutral element that is a {datatype}")
     try:

@@ -143,8 +143,8 @@ class Function(NamedTuple):
         if self.arguments == _MPI4PY_ARGUMENTS:  # which ignores the values that they return
             if datatype.is_spread or datatype.origin:
                 reason = f"takes three arguments, as functions of mpi4py do, and elements of {datatype} are not stored"
-                way_out = "write it as (invec, inoutvec, len, datatype)"
-                raise UserOpError(self.place, f"{reason} one after another from displacement 0 on; {way_out}")
+                hint = "write it as (invec, inoutvec, len, datatype)"
+                raise UserOpError(self.place, f"{reason} one after another from displacement 0 on; {hint}")
             self.call(*mpi4py_objects.arguments(invec.view(np.uint8), inoutvec.view(np.uint8), str(datatype)))
             return
         if self.arguments == _MPI_ARGUMENTS:
@@ -260,7 +260,7 @@ class UserKernel:
     def _apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Leave `invec op inoutvec` in `inoutvec`."""
         with limited(self.timeout), Failing(self.place, BaseException if self.isolated else Exception):
-            interrupts.waited(lambda: self.code.apply(invec, inoutvec, datatype))
+            interrupts.interruptible(lambda: self.code.apply(invec, inoutvec, datatype))
 
     def try_again(self) -> None:
         """Try the op once more, on the next elements, which are of another buffer."""

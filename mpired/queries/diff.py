@@ -34,7 +34,7 @@ from mpired.errors import (
     escaped,
     number,
 )
-from mpired.formats import RAW, Array, AtHand, InputOptions, RankFile, open_rank
+from mpired.formats import RAW, Array, InputOptions, RankFile, RankObject, open_rank
 from mpired.formats.array import REGISTERED, blocks, stored_array
 from mpired.formats.cells import TimeChange, units_of
 from mpired.formats.decoding import decode_worker
@@ -63,7 +63,7 @@ from mpired.ranks.order import files_within
 from mpired.sources.directory import is_one_rank
 from mpired.sources.open import check_unchanged, open_source
 
-_Word: TypeAlias = str | AtHand
+_Word: TypeAlias = str | RankObject
 _Files: TypeAlias = dict[str | int, _Word]  # by their names in a directory, or their numbers in a list
 _OF_BYTES = ("examples", "png", "overwrite", *EFFORT, "lock_timeout")  # the options of bytes
 # The elements compared closer at a time, so that the temporaries stay in the cache.
@@ -496,13 +496,13 @@ def _not_compared(a: RankFile, b: RankFile, why: Mapping[int, str], tolerance: T
 
 def diff(a: _Word | Sequence[_Word], b: _Word | Sequence[_Word], options: Options, context: Context) -> Difference:
     """Compare two files, or all files of two directories or lists."""
-    if isinstance(a, str | AtHand) and isinstance(b, str | AtHand):
+    if isinstance(a, str | RankObject) and isinstance(b, str | RankObject):
         are_folders = [isinstance(word, str) and os.path.isdir(word) and not is_one_rank(word) for word in (a, b)]
         if not all(are_folders):
             if any(are_folders) and isinstance(other := b if are_folders[0] else a, str):
                 open_source(other, context)  # raises an error if it is missing
             return _of_two((a, b), options, context, typed=part(INPUTS, options) != part(INPUTS, checked(DIFF, {})))
-    elif isinstance(alone := a, str | AtHand) or isinstance(alone := b, str | AtHand):
+    elif isinstance(alone := a, str | RankObject) or isinstance(alone := b, str | RankObject):
         raise UsageError(_name(alone), "is a file, and the other is a list; give two lists or files")
     if options["png"] is not None:
         raise UsageError("`png`", "is of two files, and these are several; draw one after another")

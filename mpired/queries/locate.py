@@ -19,10 +19,10 @@ from mpired.context import Context
 from mpired.datatypes import TIMES
 from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError
-from mpired.formats import AtHand, InputOptions, RankFile
+from mpired.formats import InputOptions, RankFile, RankObject
 from mpired.formats.array import blocks
 from mpired.formats.derived import in_order
-from mpired.formats.rank import choice, ways_out
+from mpired.formats.rank import choice, hint_text
 from mpired.log import PERIOD, step
 from mpired.ops import Op
 from mpired.ops.rules import holds, real_type
@@ -132,7 +132,7 @@ def _places(files: Sequence[RankFile], best: np.ndarray, plan: Plan) -> list[Loc
         reason = "are left out, all of them, by `nan`, `nulls` or `missing`; give fewer of these"
         raise CountError("the elements", reason)
     if count := sum(map(operator.eq, values, [buffers[buffer].unset for *_, buffer in places])):
-        log.tell(log.unset(count, "the result", "give the variable a `_FillValue`"))
+        log.warn(log.unset(count, "the result", "give the variable a `_FillValue`"))
     values = as_times(values, datatype) if is_time else values
     return [
         Location(value, rank, files[rank].source.name, index_of(buffers[buffer], element), buffers[buffer].name)
@@ -149,7 +149,7 @@ def _op(op: ops.OpLike) -> Op:
 
 
 def _locate(
-    chosen: Sequence[Op], words: Sequence[str | AtHand], options: Options, context: Context
+    chosen: Sequence[Op], words: Sequence[str | RankObject], options: Options, context: Context
 ) -> list[list[Location]]:
     """Look at the ranks' headers and at their elements, and return the places of the extremes of each op."""
     plain = tuple(ops.with_policies(_PLAIN[op.name.lower()], options) for op in chosen)
@@ -158,10 +158,10 @@ def _locate(
         (opened,) = open_groups([words], inputs, options, check=partial(_check, plain[0]))
     files = opened.files
     if opened.skipped:
-        log.tell(skipped_warning(opened.skipped, len(files) + len(opened.skipped)))
+        log.warn(skipped_warning(opened.skipped, len(files) + len(opened.skipped)))
     is_sorted = options["sort"] != "given" or options["rank_regex"] is not None
     if not is_sorted and (doubtful := unnatural([file.source.name for file in files])):
-        log.tell(log.order(*doubtful, "numbers of the ranks"))
+        log.warn(log.order(*doubtful, "numbers of the ranks"))
     in_c_order = partial(in_order, fortran_order=False)
     turned = [file._replace(buffers=tuple(map(in_c_order, file.buffers))) for file in files]
     ranks = tuple(rank for rank, file in enumerate(files) for _ in file.buffers)
@@ -184,8 +184,8 @@ def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> No
         if buffer.datatype.group not in op.groups:
             what = f"{where}{buffer.datatype.label}, {buffer.datatype.group.title}"
             others = [(each.name, each.datatype.group) for each in file.buffers]
-            way_out = ways_out(choice(others, op.groups)) if buffer.name else ""
-            raise OpError(name, f"holds {what}, and an extreme is one of {op.groups.title}{way_out}")
+            hint = hint_text(choice(others, op.groups)) if buffer.name else ""
+            raise OpError(name, f"holds {what}, and an extreme is one of {op.groups.title}{hint}")
         if not buffer.count:
             raise CountError(name, f"rank {rank} has no elements, and so no extreme; leave it out")
     if len(set(own)) > 1:
@@ -197,11 +197,13 @@ def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> No
         reason = f"rank {rank} has datatype {own[0].label}, but rank {other} ({like.source.name!r}) has {theirs.label}"
         wide = own[0], theirs, *map(real_type, ("double", "longdouble"))
         names = (each.name.lower() for each in wide if holds(each, own[0]) and holds(each, theirs))
-        way_out = next((f", such as by `mpired reduce --op sum --result-type {name}`" for name in names), "")
-        raise DatatypeError(name, f"{reason}; convert to one datatype{way_out}")
+        hint = next((f", such as by `mpired reduce --op sum --result-type {name}`" for name in names), "")
+        raise DatatypeError(name, f"{reason}; convert to one datatype{hint}")
 
 
-def locate(words: Sequence[str | AtHand], op: ops.Ops, options: Options, context: Context) -> dict[str, list[Location]]:
+def locate(
+    words: Sequence[str | RankObject], op: ops.Ops, options: Options, context: Context
+) -> dict[str, list[Location]]:
     """Return for each op the extremes of all elements of the ranks that `words` mean."""
     chosen = [*map(_op, ops.each_of(op))]
     labels, ranks = ops.labels(chosen), rank_list(words, options)

@@ -22,7 +22,7 @@ from mpired.formats.array import blocks
 from mpired.formats.arrays import ArrayHeader, KeptArrays
 from mpired.options import Options
 from mpired.queries.figures import Bins, Figures, Part, Plane
-from mpired.ranks.order import RankWord
+from mpired.ranks.order import RankArgument
 from mpired.sources.open import check_no_input
 
 MOST_CELLS = 1000
@@ -33,7 +33,7 @@ Query: TypeAlias = Callable[[Context], tuple[_T, bytes | None]]
 """Reads files, which have not changed meanwhile, and returns the answer, and a picture if one is wanted."""
 
 
-def answered(query: Query[_T], words: Sequence[RankWord], options: Options, context: Context) -> _T:
+def answered(query: Query[_T], words: Sequence[RankArgument], options: Options, context: Context) -> _T:
     """Answer a query and commit its picture; again if a file changed meanwhile."""
     png, overwrite = options["png"], options["overwrite"]
     if png is not None:

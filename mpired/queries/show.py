@@ -228,8 +228,8 @@ def _show(path: str, options: Options, tell: Tell, context: Context) -> tuple[Sh
     if png is not None and (text is not None or files[1:]) and not all(each.is_plane for each in selections.values()):
         if text is None:
             has_planes = len(shapes) == 1 and sum(length > 1 for length in shapes[0]) > 1  # more than a line
-            way_out = "choose a plane with `slice`" if has_planes else "`mpired diff` compares all"
-            raise UsageError("`diff`", f"draws planes, which have two axes of 2 or more elements; {way_out}")
+            hint = "choose a plane with `slice`" if has_planes else "`mpired diff` compares all"
+            raise UsageError("`diff`", f"draws planes, which have two axes of 2 or more elements; {hint}")
         reason = "a picture shows a plane, which has two axes of 2 or more elements, or the histogram of a whole file"
         out = "`diff`" if files[1:] else "`slice`"
         raise UsageError(f"`slice={text!r}`", f"{reason}; choose a plane, or leave {out} out")

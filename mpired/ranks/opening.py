@@ -32,7 +32,7 @@ from mpired.formats.input_options import OF_ARRAYS
 from mpired.formats.memory import RankInFile, check_holds_several
 from mpired.formats.rank import lacking, reordered, turned
 from mpired.ops.rules import real_type
-from mpired.ranks.order import RankWord
+from mpired.ranks.order import RankArgument
 from mpired.sources.open import inspected_together, open_source
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Skipped(NamedTuple):
     reason: str
 
 
-class Opened:
+class OpenedRanks:
     """Ranks, or origins, that are opened one after another: those that can be used, and those that are left out."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Opened:
         named: Sequence[Any],
         inputs: InputOptions,
         options: Options,
-        inspect: Callable[[Opened, Any, InputOptions, int], Any],
+        inspect: Callable[[OpenedRanks, Any, InputOptions, int], Any],
         what: str = "ranks",
     ) -> None:
         """Inspect each word, of a number; several at once where each waits for other machines."""
@@ -87,7 +87,7 @@ class Opened:
         with inspected_together(named, inputs.context) as context:
             inputs = inputs._replace(context=context)  # one for all: by it a header is remembered
             for number, word in enumerate(named):
-                interrupts.rest()
+                interrupts.raise_pending()
                 try:
                     file = inspect(self, word, inputs, number)
                 except (MpiredError, OSError, ExceptionGroup) as error:  # a rank may have several
@@ -123,17 +123,17 @@ class Opened:
 
 
 def open_groups(
-    groups: Sequence[Sequence[RankWord]],
+    groups: Sequence[Sequence[RankArgument]],
     inputs: InputOptions,
     options: Options,
     *,
     raw_result: bool = False,
     check: Check | None = None,
-) -> list[Opened]:
+) -> list[OpenedRanks]:
     """Inspect every rank's header, and compare it with the first good one; group B's first with that of group A."""
     if not all(groups):
         raise UsageError("ranks", "there are none; name at least one file")
-    opened = [Opened(words, inputs, options, partial(_inspect, check)) for words in groups]
+    opened = [OpenedRanks(words, inputs, options, partial(_inspect, check)) for words in groups]
     files = [*opened[0].files]
     for ranks in opened[1:]:
         reference = "rank 0 of group A", files[0]
@@ -142,7 +142,7 @@ def open_groups(
     if inputs.is_particular:
         check_formats(inputs, {file.format for file in files}, raw_result=raw_result)
     pipes: dict[tuple[int, int], str] = {}
-    for source in (file.source.packed or file.source for file in files if file.source.is_forward):
+    for source in (file.source.packed or file.source for file in files if file.source.is_sequential):
         pipe: tuple[int, int] | None = getattr(source, "pipe", None)
         if pipe in pipes:  # each would get a part of its bytes
             raise UsageError(source.name, f"is the same pipe as {pipes[pipe]!r}, and can be one rank only")
@@ -151,7 +151,7 @@ def open_groups(
     return opened
 
 
-def _inspect(check: Check | None, ranks: Opened, word: RankWord, inputs: InputOptions, rank: int) -> RankFile:
+def _inspect(check: Check | None, ranks: OpenedRanks, word: RankArgument, inputs: InputOptions, rank: int) -> RankFile:
     """Return the file of a rank, or raise all that is wrong with it, beside the first good one."""
     file = open_rank(word, inputs)
     if ranks.first and file.names and (matched := file.ordered_as(ranks.first[1])) is not file:
@@ -189,8 +189,8 @@ def warn_of_units(groups: Sequence[Sequence[RankFile]]) -> None:
             if unit not in ("", buffer.unit):
                 what = f"{file.source.name!r} has {buffer.name} in {unit!r}"
                 what += f", but {first.source.name!r} has it in {buffer.unit!r}"
-                way_out = "convert one of them if the units differ"
-                log.tell(InputWarning(f"{what}, and the numbers are combined as they are; {way_out}"))
+                hint = "convert one of them if the units differ"
+                log.warn(InputWarning(f"{what}, and the numbers are combined as they are; {hint}"))
                 break
 
 

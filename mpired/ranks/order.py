@@ -16,7 +16,7 @@ from mpired.context import NO_LIMITS, Context
 from mpired.errors import MpiredError, RankNumberError, UsageError, escaped, raise_all
 from mpired.files import calls
 from mpired.files.urls import is_url, signed, with_query_of
-from mpired.formats import AtHand, InputOptions, open_rank
+from mpired.formats import InputOptions, RankObject, open_rank
 from mpired.formats.memory import RankInFile
 from mpired.sources.directory import is_one_rank, is_store, strange_files
 from mpired.sources.open import open_source
@@ -25,7 +25,7 @@ from mpired.sources.source import Source
 if TYPE_CHECKING:
     from mpired.options import Options
 
-RankWord: TypeAlias = str | AtHand
+RankArgument: TypeAlias = str | RankObject
 _W = TypeVar("_W")
 
 _RANGE = r"\{(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})(?:\.\.(-?[0-9]{1,18}))?\}"
@@ -42,10 +42,10 @@ _SHOWN_NAMES = 3
 _SHOWN_RANGES = 8
 
 
-def rank_list(words: Sequence[_W], options: Options) -> list[_W | RankWord]:
+def rank_list(words: Sequence[_W], options: Options) -> list[_W | RankArgument]:
     """Return the ranks in order: `words`, and then those of a list that is named."""
     path = options["files_from"]
-    found: Sequence[_W | RankWord] = words
+    found: Sequence[_W | RankArgument] = words
     if path is not None:
         if path == "-" and any(isinstance(word, str) and word == "-" for word in words):
             raise UsageError("-", "is a rank, and the list of ranks too; give one of them as a file")
@@ -55,14 +55,14 @@ def rank_list(words: Sequence[_W], options: Options) -> list[_W | RankWord]:
     return ordered(found, options)
 
 
-def expand(groups: Sequence[Sequence[str]], numbers: Sequence[int] | None = None) -> list[list[RankWord]]:
+def expand(groups: Sequence[Sequence[str]], numbers: Sequence[int] | None = None) -> list[list[RankArgument]]:
     """Return the ranks that words of a command line mean: lists, quoted globs and ranges become files."""
     if numbers is not None and not any(re.search(_PLACE, word) for words in groups for word in words):
         raise UsageError("`rank_numbers`", "is for names with a %d, such as 'out.%04d'; there is none")
     return [[rank for word in words for rank in _expand(word, numbers)] for words in groups]
 
 
-def _expand(word: str, numbers: Sequence[int] | None) -> Iterator[RankWord]:
+def _expand(word: str, numbers: Sequence[int] | None) -> Iterator[RankArgument]:
     word = signed(word)
     if word.startswith("@"):
         yield from _of_list(with_query_of(word, word[1:]))
@@ -109,7 +109,7 @@ def _ranged(word: str) -> Iterator[str]:
         yield "".join(itertools.chain(*zip(between, [*middle, ""], strict=True)))
 
 
-def _of_list(path: str, folder: str | None = None, end: str = "\n") -> Iterator[RankWord]:
+def _of_list(path: str, folder: str | None = None, end: str = "\n") -> Iterator[RankArgument]:
     """Yield the ranks of a list; its names are relative to `folder`, else to the folder of the list."""
     source = open_source(path, NO_LIMITS)
     if folder is None:  # a stream is in no folder of the user's
@@ -165,7 +165,7 @@ def ordered(words: Sequence[_W], options: Options) -> list[_W]:
     return sorted(words, key=key)
 
 
-def paths(words: Iterable[RankWord]) -> Iterator[str]:
+def paths(words: Iterable[RankArgument]) -> Iterator[str]:
     """Yield the paths of ranks that have one."""
     for word in words:
         path = word if isinstance(word, str) else word.path
@@ -175,7 +175,7 @@ def paths(words: Iterable[RankWord]) -> Iterator[str]:
 
 def path_of(word: object) -> str | None:
     """Return the path of a rank's file; None for a rank without one, such as standard input."""
-    path = word.path if isinstance(word, AtHand) else word
+    path = word.path if isinstance(word, RankObject) else word
     return os.fspath(path) if isinstance(path, str | os.PathLike) and path != "-" else None
 
 
@@ -217,7 +217,7 @@ def distinguishing(paths: Sequence[str | None]) -> str:
 
 
 def _name(word: object) -> str:
-    return word.name if isinstance(word, AtHand) else str(word)
+    return word.name if isinstance(word, RankObject) else str(word)
 
 
 def _numbered(words: Sequence[_W], regex: str) -> list[_W]:

@@ -176,7 +176,7 @@ class _OpenDirectory(OpenStore):
             try:
                 return calls.pread_some(fd, min(os.fstat(fd).st_size, most + 1), 0)
             finally:
-                calls.let_go(fd)
+                calls.close_quietly(fd)
 
 
 def _entries(name: str, path: str) -> Iterator[tuple[str, os.DirEntry[str]]]:

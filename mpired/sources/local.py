@@ -52,7 +52,7 @@ class LocalFile(OpenSource):
     def close(self) -> None:
         """Close it, if it was opened."""
         if self._fd >= 0:
-            calls.let_go(self._fd)
+            calls.close_quietly(self._fd)
             self._fd = -1
 
 

@@ -70,14 +70,16 @@ def _opened_at(word: str, context: Context, limit: int | None) -> Source:
             if index := index_in(name):
                 is_there = not index.endswith(INDEX_SUFFIX) or os.path.lexists(index)
                 return open_source(index, context) if is_there else ShardsSource(index)
-            way_out = f"name its files, e.g. '{name.rstrip('/')}/*.npy'"
-            raise BufferFileError(name, f"is a directory, not a file with a rank's buffer; {way_out}")
+            hint = f"name its files, e.g. '{name.rstrip('/')}/*.npy'"
+            raise BufferFileError(name, f"is a directory, not a file with a rank's buffer; {hint}")
         if stat.S_ISSOCK(status.st_mode):
             raise OSError(errno.ENXIO, "is a socket and cannot be read as a file", name)
         if stat.S_ISREG(status.st_mode):
             path = word if is_named else f"/proc/{os.getpid()}/fd/0"
             return LocalSource.inspected(name, path, own, context, status)
-        fd = interrupts.waited(os.open, word, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY) if is_named else os.dup(0)
+        fd = (
+            interrupts.interruptible(os.open, word, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY) if is_named else os.dup(0)
+        )
         return StreamSource(name, fd, limit, digested=bool(context.record))
 
 
@@ -140,7 +142,7 @@ def _inspect(name: str, context: Context) -> Source | None:
 
 
 def check_no_input(
-    paths: Iterable[str], inputs: Iterable[tuple[object, str]], way_out: str = "name another output"
+    paths: Iterable[str], inputs: Iterable[tuple[object, str]], hint: str = "name another output"
 ) -> None:
     """Check that no result replaces a source, or a file, that the same command reads, such as one of definitions."""
     # A repetition would combine its own result.
@@ -152,7 +154,7 @@ def check_no_input(
         known = {each.inode if isinstance(each, Source) else _inode(each): what for each, what in inputs}
         for found, path in existing.items():
             if found in known:
-                raise UsageError(path, f"is the file of {known[found]}, an input of this command; {way_out}")
+                raise UsageError(path, f"is the file of {known[found]}, an input of this command; {hint}")
 
 
 def _inode(file: object) -> tuple[int, int] | None:

@@ -83,7 +83,7 @@ class OpenStore(OpenBytes):
 
 
 class Source:
-    """The bytes of a rank. Small and picklable: it is opened where it is read, in any order unless it `is_forward`."""
+    """The bytes of a rank, which are read in any order unless it `is_sequential`. Small and picklable."""
 
     name: str  # in messages
     nbytes: int  # the number of bytes; of a stream 0, because it is not known
@@ -95,7 +95,7 @@ class Source:
     # there is memory; 0 on this machine or on a file system.
     depth = block_nbytes = 0
     # whether it is read from its start to its end, which shows only there: a stream, or a compressed source
-    is_forward = False
+    is_sequential = False
 
     def __eq__(self, other: object) -> bool:
         """Return whether it is of the same bytes, also where one was sent to another process."""

@@ -98,7 +98,7 @@ class StreamSource(Source):
     """A stream, which is read once, as it arrives."""
 
     is_private = True
-    is_forward = True
+    is_sequential = True
     nbytes = 0
 
     def __init__(self, name: str, fd: int, limit: int | None, *, digested: bool) -> None:
@@ -111,7 +111,7 @@ class StreamSource(Source):
             if fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) < _PIPE_NBYTES:
                 fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_NBYTES)
         self.forward = Forward(name, partial(_read, fd, ready), limit)  # the one reader: bytes that were read are gone
-        weakref.finalize(self.forward, calls.let_go, fd)
+        weakref.finalize(self.forward, calls.close_quietly, fd)
         status = os.fstat(fd)
         if limit is None and (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)):
             raise UsageError(name, "is a device, which has no end; say with `type` and `count` how much to read")
@@ -148,7 +148,7 @@ def _read(fd: int, ready: select.poll, view: memoryview) -> int:
     done = 0
     while done < len(view):
         # One call never waits long, because a signal just before it shows only after it.
-        while not interrupts.waited(ready.poll, _PATIENCE):
+        while not interrupts.interruptible(ready.poll, _PATIENCE):
             pass
         got = os.readv(fd, [view[done:]])
         if not got:
@@ -161,7 +161,7 @@ class CompressedSource(Source):
     """The content of compressed bytes: read forward from its start at each opening, or in any order from a copy."""
 
     packed: Source
-    is_forward = True
+    is_sequential = True
     nbytes = 0
     _copy: LocalSource | None = None  # read in any order; None if each opening makes one
 
@@ -187,7 +187,7 @@ class CompressedSource(Source):
 
     def open(self) -> OpenSource:
         """Open it for reading."""
-        if self.is_forward:
+        if self.is_sequential:
             return self._only or self._opened(self._threads)
         return (self._copy or copied(self.name, self._opened(0))).open()
 
@@ -197,7 +197,7 @@ class CompressedSource(Source):
 
     def kept(self) -> Source:
         """Return the content in a scratch file, which stays or, if there are many, is there only while it is open."""
-        if not self.is_forward:
+        if not self.is_sequential:
             return self
         copy = copied(self.name, self._only or self._opened(0))  # without threads, so that workers can be forked
         self.check_unchanged()
@@ -211,7 +211,7 @@ class CompressedSource(Source):
         if stays:
             _copies.add(copy.keep)
         unpacked = self.named(self.name)
-        unpacked.is_forward, unpacked.is_private, unpacked.nbytes = False, stays or self.is_private, copy.nbytes
+        unpacked.is_sequential, unpacked.is_private, unpacked.nbytes = False, stays or self.is_private, copy.nbytes
         unpacked._copy = copy if stays else None  # noqa: SLF001 - of its own class
         return unpacked
 

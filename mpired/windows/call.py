@@ -22,7 +22,7 @@ from mpired.formats.memory import ArrayRank
 from mpired.log import step
 from mpired.ops.rules import holds, real_type
 from mpired.options import INPUTS, PLACES, RANKING, WINDOW_VALUES, Options, PathLike, checked, part
-from mpired.ranks.opening import Opened, check_formats, skipped_warning
+from mpired.ranks.opening import OpenedRanks, check_formats, skipped_warning
 from mpired.ranks.order import path_of
 from mpired.sources.directory import check_one_file
 from mpired.windows.once import Key, keys_of
@@ -182,7 +182,7 @@ def _request(
     inputs = inputs._replace(datatype=component, taken=op.groups, nullable=op.rules.nulls != "error")
     placement = Placement.of(options, len(names), context, target)
 
-    def inspect(opened: Opened, origin: OriginLike, inputs: InputOptions, _number: int) -> list[Origin]:
+    def inspect(opened: OpenedRanks, origin: OriginLike, inputs: InputOptions, _number: int) -> list[Origin]:
         arrays = open_origin(origin, inputs, options, derived)
         for each in arrays:
             if within is not None and not holds(within, each.datatype):
@@ -193,7 +193,7 @@ def _request(
         return arrays
 
     with step("opening and checking the origins"):
-        opened = Opened(origins if op.origin else (), inputs, ranking, inspect, "origins")
+        opened = OpenedRanks(origins if op.origin else (), inputs, ranking, inspect, "origins")
     if opened.skipped:
         doubts = [skipped_warning(opened.skipped, len(opened.files) + len(opened.skipped), "origins"), *doubts]
     is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None

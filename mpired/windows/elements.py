@@ -55,9 +55,9 @@ def fold(
     for each in by_op(found) if found else ():
         tell_overflow(op, window.datatype, each, [origin.name for origin in origins], name)
     if nunset := sum(origin.nunset for origin in origins):
-        log.tell(log.unset(nunset, origins[0].array.name, "give the origins a `_FillValue`"))
+        log.warn(log.unset(nunset, origins[0].array.name, "give the origins a `_FillValue`"))
     if nmasked and window.marked is not None:
-        log.tell(log.masked(nmasked, window.name, window.marked.text))
+        log.warn(log.masked(nmasked, window.name, window.marked.text))
 
 
 class _Stored(NamedTuple):

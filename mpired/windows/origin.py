@@ -16,7 +16,7 @@ from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError, UsageError
 from mpired.files import calls
-from mpired.formats import Array, AtHand, InputOptions, Model, open_rank
+from mpired.formats import Array, InputOptions, Model, RankObject, open_rank
 from mpired.formats.array import Reader, within_budget, within_memory
 from mpired.formats.convert import as_in
 from mpired.formats.derived import Widening, in_order, widened
@@ -33,7 +33,7 @@ _MAX_OPEN = 16
 _COLUMNS_NBYTES, _OPEN_NBYTES = 20 << 20, 320 << 20
 _PLACE_NBYTES = 64  # memory of an element whose place a type map gives, while the place is computed
 
-OriginLike: TypeAlias = PathLike | AtHand
+OriginLike: TypeAlias = PathLike | RankObject
 
 
 class Origin:
@@ -117,7 +117,7 @@ class Origin:
             if array.shape is not None and array.fortran_order != window.fortran_order and array.isolated:
                 reason = f"its format cannot be read in {'Fortran' if window.fortran_order else 'C'} order"
                 raise CountError(self.name, f"{reason}, as the target's is; save both in one order")
-            if (spare := self._context.spare_memory(BASE_NBYTES)) is not None and array.is_turned:
+            if (spare := self._context.spare_memory(BASE_NBYTES)) is not None and array.is_transposed:
                 array = within_memory(array, min(array.memory, max(spare // 4, _BLOCK_NBYTES)))
         if window.datatype != self.datatype:
             array = widened(array, window.datatype, Widening(missing))
@@ -181,7 +181,7 @@ def open_origin(origin: OriginLike, inputs: InputOptions, options: Options, deri
     inputs = inputs._replace(count=0) if count == 0 and not first else inputs
     # The elements of a derived type need not be whole elements of the basic one.
     inputs = inputs if derived is None or inputs.is_external else inputs._replace(window=True)
-    file = open_rank(origin if isinstance(origin, AtHand) else os.fspath(origin), inputs)
+    file = open_rank(origin if isinstance(origin, RankObject) else os.fspath(origin), inputs)
     file.check(inputs.taken)
     if derived is not None:
         return [_scattered(file.only_buffer(), derived, first, count, context)]

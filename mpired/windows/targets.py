@@ -24,7 +24,7 @@ from mpired.formats.array import blocks, within_budget
 from mpired.formats.cells import gives_truths
 from mpired.formats.conventions import DTYPE
 from mpired.formats.convert import in_form
-from mpired.formats.decoding import apart, write_to
+from mpired.formats.decoding import call_in_worker, write_to
 from mpired.formats.input_options import ORDERS
 from mpired.formats.layout import part_of, write_native
 from mpired.ops import Op, may_be_null, neutral
@@ -92,7 +92,7 @@ class WindowFile:
         for each in (window._replace(source=source) for window in self.windows):
             parts = zip(FIELDS, each.columns, strict=True) if len(each.columns) > 1 else ()  # pairs of two arrays
             changed += [part_of(each, field)._replace(name=name) for field, name in parts] or [each]
-        apart(context, self.like.name, write_to, draft.shared, self.format.rewrite, self.like, changed)
+        call_in_worker(context, self.like.name, write_to, draft.shared, self.format.rewrite, self.like, changed)
         if self.is_new:
             self.like.check_unchanged()
 
@@ -150,7 +150,7 @@ def plan_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
         return _new_window(name, _row(name, request), request, None, stack)
     source = LocalSource.inspected(name, name, calls.followed(name), context)
     with calls.errors_name(name):
-        calls.let_go(calls.open_regular(os.path.realpath(name), os.O_RDWR if request.op.origin else os.O_RDONLY))
+        calls.close_quietly(calls.open_regular(os.path.realpath(name), os.O_RDWR if request.op.origin else os.O_RDONLY))
     check_reach(name)
     window = open_window(source, request, None, stack)
     window.check_commit(request.commit)

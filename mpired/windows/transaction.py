@@ -109,7 +109,7 @@ class Work:
         self._formats.update(window.format.name for window in windows)
         if request.commit == "rename" and request.op.origin:
             warn_of_hard_links(request.windows)
-        log.tell(*request.doubts)
+        log.warn(*request.doubts)
         self._origins: list[Sequence[Origin]] = []
         names = [window.name for window in first.windows]
         for arrays in request.origins:  # in the order of the windows, if they have the same names
@@ -195,8 +195,8 @@ class Work:
                 has_null = window.nullable or not request.inputs.nullable or ops.stands_for_null(op, window.datatype)
                 lacking = [window.nulls != 0, *(arrays[i].array.nulls != 0 for arrays in self._origins)]
                 if not has_null and ops.may_be_null(op, window.datatype, lacking):
-                    way_out = "declare a `_FillValue` in it" if window.name else "use `nulls='ignore'`"
-                    raise ops.null_refused(op, window.datatype, window.source.name, way_out)
+                    hint = "declare a `_FillValue` in it" if window.name else "use `nulls='ignore'`"
+                    raise ops.null_refused(op, window.datatype, window.source.name, hint)
         if request.fetch:
             _check_one(first)
 
@@ -206,12 +206,12 @@ class Work:
         # Of several arrays with different datatypes it has to hold that of each.
         if all(each.form == within.form or (types[1:] and holds(within, each)) for each in types):
             return
-        way_out = "name the datatype of the target"
+        hint = "name the datatype of the target"
         fits = all(holds(types[0], origin.datatype) for arrays in self._origins for origin in arrays)
         if not fits and not types[1:] and "accumulate_in" in op.takes:
-            way_out = f"combine both {ops.in_new_file(op, within.name.lower())}"
+            hint = f"combine both {ops.in_new_file(op, within.name.lower())}"
         reason = f"is {within.label}, and {target.name} has {', '.join(each.label for each in types)}"
-        raise UsageError("`accumulate_in`", f"{reason}; {way_out}")
+        raise UsageError("`accumulate_in`", f"{reason}; {hint}")
 
     def _check_memory(self) -> None:
         """Raise `UsageError` if there is less memory than the call needs beside the blocks."""
@@ -238,7 +238,7 @@ class Work:
             window.keys = Keys(window.file, None if window.is_new else window.file.fd)
         new, elsewhere = not_applied(keys, window.keys)
         again = [request.origins[number][0].name for key in elsewhere for number in keys[key]]
-        log.tell(*log.known_content(again))
+        log.warn(*log.known_content(again))
         window.origins = [number for key in new for number in keys[key]]
         window.new_keys = [(key.kept, key.text) for key in new]
 
@@ -329,11 +329,11 @@ def _compare(target: WindowFile, arrays: Sequence[Origin], within: Datatype | No
         is_held = within is not None and holds(window.datatype, origin.datatype)
         if origin.datatype is not window.datatype and not is_held:
             reason = f"has datatype {origin.datatype.label}, but the target has {window.datatype.label}"
-            types, way_out = [each.datatype for each in target.windows], ""
+            types, hint = [each.datatype for each in target.windows], ""
             if within is None and all(holds(each, own.datatype) for each, own in zip(types, arrays, strict=True)):
                 wide = next((each for each in types if all(holds(each, other) for other in types)), None)
-                way_out = f", or widen it with `accumulate_in={'longdouble' if wide is None else wide.name.lower()!r}`"
-            raise DatatypeError(origin.name, f"{reason}; both sides need the same one (MPI-4.1, 12.3.4){way_out}")
+                hint = f", or widen it with `accumulate_in={'longdouble' if wide is None else wide.name.lower()!r}`"
+            raise DatatypeError(origin.name, f"{reason}; both sides need the same one (MPI-4.1, 12.3.4){hint}")
         fields = origin.array.stored.names or (), window.stored.names or ()
         if fields[0] != fields[1] and (how := reordered(*fields, window.datatype)):
             raise DatatypeError(origin.name, f"has {how}, as the target has them")

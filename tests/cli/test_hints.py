@@ -87,14 +87,14 @@ def test_a_slip_is_answered_with_a_way_out(words, status, reasons, folder):
     ("accumulate -q --op sum --target-disp 0 a.npy t.parquet --columns x", "; raise the limit of processes"),
     ("reduce -q --jobs 2 --op sum t.parquet --columns x", "; use --jobs 1, or raise the limit of processes"),
 ])  # fmt: skip
-def test_a_way_out_that_the_command_does_not_have_is_left_out(words, way_out, folder):
+def test_a_way_out_that_the_command_does_not_have_is_left_out(words, hint, folder):
     def few_processes() -> None:
         def fork() -> int:
             raise BlockingIOError(11, "Resource temporarily unavailable")
 
         os.fork = fork
 
-    check_refused(folder, words, 4, f"Resource temporarily unavailable){way_out}\n", setup=few_processes)
+    check_refused(folder, words, 4, f"Resource temporarily unavailable){hint}\n", setup=few_processes)
 
 
 def test_names_of_columns_may_have_commas(folder):

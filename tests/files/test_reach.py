@@ -93,8 +93,8 @@ def test_an_update_is_refused(here):
     reasons = "does not show the locks of other machines, so no update is safe", "copy the file elsewhere"
     cases = [(words, 5, *reasons) for words in (*UPDATES, *(f"{words} --dry-run" for words in UPDATES))]
     check_refusals(here, cases, setup=mounted(here))
-    way_out = "r0.npy: its file system (lustre with `localflock`)", "mount it with `-o flock`, or copy"
-    check_refusals(here, [(UPDATES[0], 5, *way_out)], setup=mounted(here))
+    hint = "r0.npy: its file system (lustre with `localflock`)", "mount it with `-o flock`, or copy"
+    check_refusals(here, [(UPDATES[0], 5, *hint)], setup=mounted(here))
     for mount in (("nfs", "rw,nolock,local_lock=all"), ("9p", "rw")):
         check_refusals(here, [(UPDATES[0], 5, *reasons)], setup=mounted(here, *mount))
 

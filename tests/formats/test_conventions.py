@@ -286,10 +286,10 @@ def half_written(path, form, dtype="f4", **attributes):
         return int(np.ma.count_masked(file["t"][:]))
 
 
-def warning(count, way_out, name="t"):
+def warning(count, hint, name="t"):
     elements, verb = ("1 element", "has") if count == 1 else (f"{count} elements", "have")
     reason = f"{elements} of {name} {verb} netCDF's default fill value, which no attribute names"
-    return f"mpired: warning: {reason}, and is combined; {way_out}\n"
+    return f"mpired: warning: {reason}, and is combined; {hint}\n"
 
 
 def test_as_many_elements_are_warned_of_as_netcdf4_masks(tmp_path):

@@ -72,9 +72,9 @@ def test_records_are_not_in_a_file_of_something_else(tmp_path):
     (tmp_path / "e.bin").write_bytes(bytes(8))
     (tmp_path / "n.bin").write_bytes(npy_of(NUMBERS))
     (tmp_path / "z.bin").write_bytes(zip_of(("x", RAW)).ljust(8 * 1024, b"\0"))
-    way_out = "a file of records is raw binary; save their bytes alone"
+    hint = "a file of records is raw binary; save their bytes alone"
     rows = [
-        (f"{line} --type int64_t{more}", 3, f"{name}: is {kind} / {way_out}")
+        (f"{line} --type int64_t{more}", 3, f"{name}: is {kind} / {hint}")
         for name, kind, more in (("n.bin", "npy", ""), ("z.bin", "a zip archive", " --offset 8"))
         for line in (f"unpack e.bin --into {name}", f"unpack --from raw e.bin --into {name}", f"pack {name} --to raw")
     ]

@@ -45,8 +45,8 @@ def test_one_that_is_broken_is_told(tmp_path, tmp_path_factory):
             with case(error, library, words), unchanged(tmp_path):
                 outcome = installed("reduce", "--op", "sum", *words.split(), **with_library(library, f"raise {error}"))
                 what = error.replace("('", ": ").removesuffix("')")
-                way_out = f"install it again with `{PIP} install --force-reinstall {library}`"
-                assert outcome == (2, b"", f"mpired: {library}: cannot be imported ({what}); {way_out}\n")
+                hint = f"install it again with `{PIP} install --force-reinstall {library}`"
+                assert outcome == (2, b"", f"mpired: {library}: cannot be imported ({what}); {hint}\n")
     status, out, err = installed("info", "r.h5", **with_library("h5py", "print('hello'); raise ValueError('no')"))
     assert (status, out, err.splitlines()[0]) == (2, b"", "hello")
 
@@ -69,10 +69,10 @@ def test_a_filter_is_named_with_what_installs_it(tmp_path):
             with case(code) as folder:
                 encoded(folder / "r.h5", code, np.arange(6.0))
                 named = f"{name} (filter {code})" if name else f"filter {code}"
-                way_out = f"install it with `{PLUGINS}`" if name else "set HDF5_PLUGIN_PATH"
+                hint = f"install it with `{PLUGINS}`" if name else "set HDF5_PLUGIN_PATH"
                 info = run("info", "r.h5", cwd=folder).out.decode()
-                assert f"x: 6 x elements encoded by {named}, shape (6,); {way_out}" in info, info
-                reason = f"r.h5: array 'x' is encoded by {named}, for which HDF5 needs a plugin; {way_out}"
+                assert f"x: 6 x elements encoded by {named}, shape (6,); {hint}" in info, info
+                reason = f"r.h5: array 'x' is encoded by {named}, for which HDF5 needs a plugin; {hint}"
                 for words in "reduce --op sum", "locate --op maxloc", "reduce --op sum --columns x":
                     refused(run(*words.split(), "r.h5", cwd=folder), 3, reason)
                 assert mpired.reduce([folder / "r.h5"], "sum", columns="plain").tolist() == [*range(6)]

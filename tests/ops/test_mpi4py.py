@@ -229,5 +229,5 @@ except mpired.errors.UserOpError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     reason = "takes three arguments, as functions of mpi4py do, and that is not imported"
-    way_out = "import mpi4py.MPI, or take (invec, inoutvec, len, datatype) or two arrays"
-    assert done.stdout == f"<lambda>: {reason}; {way_out}\n"
+    hint = "import mpi4py.MPI, or take (invec, inoutvec, len, datatype) or two arrays"
+    assert done.stdout == f"<lambda>: {reason}; {hint}\n"

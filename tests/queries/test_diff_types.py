@@ -232,12 +232,12 @@ def test_other_arrays_are_compared_beside_two_datatypes(tmp_path):
     np.savez(tmp_path / "c.npz", v=same, t=other)
     outcome = run("diff", "a.npz", "b.npz", cwd=tmp_path)
     assert (outcome.status, outcome.err) == (1, "")
-    way_out = "; compare them by value with --rtol"
+    hint = "; compare them by value with --rtol"
     assert outcome.out.decode().splitlines() == [
         "different: 2 of 3 arrays",
         "  u: 1 of 3 x MPI_DOUBLE (float64), largest difference 1.0 at [1], 9007199254740992 ulp at [1]",
         "  v: 3 x MPI_INT64_T (int64)",
-        f"  t: not compared, B has datatype MPI_DOUBLE (float64), but A has MPI_FLOAT (float32){way_out}",
+        f"  t: not compared, B has datatype MPI_DOUBLE (float64), but A has MPI_FLOAT (float32){hint}",
         "  u[1]: 0.3333333333333333 1.3333333333333333, difference 1.0, 9007199254740992 ulp",
     ]
     described = mpired.diff(tmp_path / "a.npz", tmp_path / "b.npz", columns=["t", "v"])

@@ -84,8 +84,8 @@ def test_what_cannot_be_a_rank(remote):
 def test_without_obstore_the_extra_is_named(tmp_path):
     for words in (["s3://bucket/x"], ["/dev/null", "--type", "int", "--count", "0", "-o", "s3://bucket/x"]):
         done = run("reduce", "--op", "sum", *words, cwd=tmp_path, setup=without("obstore"))
-        way_out = f"install it with `{PIP} install 'mpired[remote]'`"
-        refused(done, 2, f"mpired: s3://bucket/x: needs the library obstore; {way_out}\n")
+        hint = f"install it with `{PIP} install 'mpired[remote]'`"
+        refused(done, 2, f"mpired: s3://bucket/x: needs the library obstore; {hint}\n")
 
 
 def test_the_credentials_of_a_profile(remote):
