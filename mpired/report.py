@@ -234,7 +234,7 @@ def summarise_packing(plan: Transfer) -> PackSummary:
     )
 
 
-class Written(NamedTuple):
+class PlannedFile(NamedTuple):
     """A file that would be written."""
 
     path: str
@@ -251,7 +251,7 @@ class Description(NamedTuple):
     buffers: Sequence[dict[str, Any]]  # the name, datatype and count of each
     nranks: int  # ranks, or origins
     nbytes: int | None  # that are read; None if only the end of the ranks shows them, and the counts
-    written: Sequence[Written]  # files
+    written: Sequence[PlannedFile]  # files
     # segments, worker processes, elements in a block of each buffer, about how many bytes of memory all processes take,
     # at most how many files each has open, and the work of each; {} if one process does it
     work: Mapping[str, Any] = {}
@@ -301,8 +301,8 @@ def describe_call(call: Call) -> Description:
         for each in results:  # the bytes only if they are known: not of streams, nor compressed
             nbytes, exact = (None, False) if plan.has_unknown_length else each.nbytes(plan)
             exact = exact and codecs.by_suffix(each.path) is None
-            written.append(Written(each.path, each.format, nbytes, exact=exact))
-    written += [Written(path, path.rpartition(".")[2], None, exact=False) for path in call.beside]
+            written.append(PlannedFile(each.path, each.format, nbytes, exact=exact))
+    written += [PlannedFile(path, path.rpartition(".")[2], None, exact=False) for path in call.beside]
     return Description(
         call=figures.call,
         op=figures.op,
@@ -334,17 +334,17 @@ def describe_packing(plan: Packing) -> Description:
         buffers=[{"name": "", "datatype": str(plan.records.datatype), "count": plan.records.count}],
         nranks=1,
         nbytes=plan.records.nbytes,
-        written=[Written(plan.path, plan.format, nbytes, flat is not None and codecs.by_suffix(plan.path) is None)],
+        written=[PlannedFile(plan.path, plan.format, nbytes, flat is not None and codecs.by_suffix(plan.path) is None)],
     )
 
 
-def describe_request(call: str, planned: WindowsWork, fetched: Written | None) -> Description:
+def describe_request(call: str, planned: WindowsWork, fetched: PlannedFile | None) -> Description:
     """Return what a request would do to its windows; `fetched` takes the old elements."""
     request, skipped = planned.request, planned.skipped
     norigins = len(request.origins) - len(skipped)
     elements = list(zip(planned.datatypes, planned.entries, strict=True))
     nbytes = sum(count * datatype.itemsize for datatype, count in elements)
-    written = [Written(each.name, each.format.name, each.nbytes, exact=True) for each in planned.windows]
+    written = [PlannedFile(each.name, each.format.name, each.nbytes, exact=True) for each in planned.windows]
     return Description(
         call=call,
         op=str(request.op),
