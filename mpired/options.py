@@ -410,7 +410,7 @@ WINDOW: Group = (*WINDOW_VALUES, "accumulate_in@window", *TRANSACTION)
 PACK: Group = (*RECORDS, *RESULTS, *BUDGETS)
 UNPACK: Group = (*RECORDS, *PACKED, "overwrite", "lock_timeout", *BUDGETS)
 INFO: Group = (*LISTING, *INPUTS, "lock_timeout")
-SHOW: Group = ("slice", *INPUTS, "diff", "bins", "png", "overwrite", "lock_timeout")
+SHOW: Group = ("slice", *INPUTS, "diff", *COORDINATES, "bins", "png", "overwrite", "lock_timeout")
 DIFF: Group = (
     "ulp", "rtol", "atol", "nan_equal", "examples", "png@diff", "overwrite", *INPUTS, *EFFORT, "lock_timeout",
 )  # fmt: skip
@@ -428,7 +428,7 @@ _EXCLUDED = (
 )
 _NEEDED = (
     *(("counts_b", "group_b"), ("index_type", "index"), ("null", "files_from"), ("force", "discard")),
-    *(("diff", "png"), ("overwrite", "png")),
+    *(("diff", "png"), ("overwrite", "png"), *((name, "diff") for name in COORDINATES)),
 )
 
 
