@@ -868,6 +868,7 @@ class _LocateOptions(TypedDict, total=False):
     nan: str
     nulls: str
     missing: float | None
+    accumulate_in: str | None
     files_from: PathLike | None
     null: bool
     sort: str
