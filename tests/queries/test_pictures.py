@@ -120,6 +120,20 @@ def test_a_map_has_the_places_of_its_file(form, tmp_path, figures):
             assert [axis.get_major_formatter()(i, None) for i in range(len(values))] == [f"{x:g}" for x in values]
 
 
+def test_a_difference_is_of_one_grid_and_tells_of_units(tmp_path):
+    """As of ranks that are combined."""
+    for name, data in (("a", field()), ("b", field(lat=LAT + 1)), ("c", field())):
+        data["tas"].attrs["units"] = "degC" if name == "c" else "K"
+        data.isel(time=0).to_netcdf(tmp_path / f"{name}.nc")
+    ways = "differs from that of OTHER ('b.nc') / with --ignore-coordinates lat / with --no-check-coordinates"
+    check_refused(tmp_path, "show a.nc --diff b.nc --png x.png", 3, *ways.split(" / "))
+    check_refused(tmp_path, "show a.nc --ignore-coordinates lat", 2, "is of use with --diff only")
+    for words, warning in (("b.nc --ignore-coordinates l*", ""), ("b.nc --coordinate-rtol 9", ""), ("c.nc", "in 'K'")):
+        outcome = run("show", "a.nc", "--png", "x.png", "-f", "--diff", *words.split(), cwd=tmp_path)
+        assert (outcome.status, bool(outcome.err)) == (0, bool(warning))
+        assert warning in outcome.err
+
+
 def test_the_first_arrays_that_differ(tmp_path, figures):
     for name, shift in (("a", 0), ("b", 1)):
         np.savez(tmp_path / f"{name}.npz", **{f"x{i:02}": np.full(5, shift if i > 2 else 0) for i in range(15)})
