@@ -19,7 +19,7 @@ from mpired.ops.op import Rules
 if TYPE_CHECKING:  # a command imports only the modules of its own call
     from mpired.collectives.call import Call
     from mpired.packing import Packing, Transfer
-    from mpired.windows.transaction import Work
+    from mpired.windows.transaction import WindowUpdate
 
 _MAX_NAMES = 3
 _MAX_TYPE = 60  # characters
@@ -102,23 +102,27 @@ def _option_value(ops: str) -> str:
 
 
 def summarise_request(
-    call: str, work: Work, windows: Sequence[str], origins: Sequence[object], warnings: Sequence[MpiredWarning]
+    call: str,
+    update: WindowUpdate,
+    windows: Sequence[str],
+    origins: Sequence[object],
+    warnings: Sequence[MpiredWarning],
 ) -> tuple[dict[str, Any], str]:
     """Return the summary of a call on windows, which is the function of MPI with this name: fields, and a line."""
-    names, skipped = tuple(map(str, windows)), work.skipped
+    names, skipped = tuple(map(str, windows)), update.skipped
     norigins = len(origins) - len(skipped)
     buffers = [
         {"datatype": str(datatype), "dtype": dtype_name(datatype), "count": count}  # the count of each origin
-        for datatype, count in zip(work.datatypes, work.entries, strict=True)
+        for datatype, count in zip(update.datatypes, update.entries, strict=True)
     ]
-    op, bad = work.request.op, skipped_in(warnings)
-    nan, rules = _nan((op,), work.datatypes), summary((op,))
+    op, bad = update.request.op, skipped_in(warnings)
+    nan, rules = _nan((op,), update.datatypes), summary((op,))
     fields = {
         "op": str(op),
         "buffers": buffers,
         "origins": norigins,  # without those that were applied before
         "windows": names,
-        "protocols": work.protocols,
+        "protocols": update.protocols,
         "skipped": skipped,
         "call": call,
         "output": names[0] if len(names) == 1 else "in place",
@@ -128,7 +132,7 @@ def summarise_request(
         "nan": nan,
         "rules": rules,
     }
-    changed = [f"{name} ({protocol})" for name, protocol in zip(names, work.protocols, strict=True) if protocol]
+    changed = [f"{name} ({protocol})" for name, protocol in zip(names, update.protocols, strict=True) if protocol]
     left_out = f" ({len(bad)} left out)" if bad else ""
     elements, where = _describe_elements(buffers, nan, rules), ", ".join(changed) or "nothing to change"
     return fields, f"{_option_value(str(op))} of {number(norigins, 'origin')}{left_out}, {elements} -> {where}"
@@ -345,13 +349,13 @@ def describe_packing(packing: Packing) -> Description:
     )
 
 
-def describe_request(call: str, work: Work, fetched: PlannedFile | None) -> Description:
+def describe_request(call: str, update: WindowUpdate, fetched: PlannedFile | None) -> Description:
     """Return the description of a planned call on windows; `fetched` is the file of the old elements."""
-    request, skipped = work.request, work.skipped
+    request, skipped = update.request, update.skipped
     norigins = len(request.origins) - len(skipped)
-    elements = list(zip(work.datatypes, work.entries, strict=True))
+    elements = list(zip(update.datatypes, update.entries, strict=True))
     nbytes = sum(count * datatype.itemsize for datatype, count in elements)
-    written = [PlannedFile(window.name, window.format.name, window.nbytes, exact=True) for window in work.windows]
+    written = [PlannedFile(window.name, window.format.name, window.nbytes, exact=True) for window in update.windows]
     return Description(
         call=call,
         op=str(request.op),

@@ -25,7 +25,7 @@ from mpired.formats.rank import SkippedArray
 from mpired.formats.textual import write_lines
 from mpired.ops import OPS, Use
 from mpired.queries.elements import in_json
-from mpired.queries.figures import Part, Shown
+from mpired.queries.figures import ComponentFigures, Shown
 from mpired.queries.show import NULL, ElementTable, headings
 from mpired.values import listed
 
@@ -249,7 +249,7 @@ def _summary(shown: Shown, columns: Sequence[str]) -> Iterator[list[str]]:
             yield ["at", *(",".join(map(str, getattr(part, f"{name}_at") or ())) for _, part in both)]
 
 
-def _bars(heading: str, part: Part, without: str, width: int) -> Iterator[str]:
+def _bars(heading: str, part: ComponentFigures, without: str, width: int) -> Iterator[str]:
     """Yield the lines of a histogram: the bounds of each bin, its count, and a bar."""
     yield from textwrap.wrap(", ".join(filter(None, (f"histogram of {heading}", without))), width)
     if part.histogram is None:

@@ -43,7 +43,7 @@ from mpired.windows.call import (
     plan_get_accumulate,
 )
 from mpired.windows.fetched import FetchOutput, planned_size
-from mpired.windows.transaction import Work, dry_run, transact
+from mpired.windows.transaction import WindowUpdate, dry_run, transact
 
 _MAX_SHOWN = 8  # skipped origins; there may be thousands
 _REPORT: Group = ("quiet", "as_json@print", "dry_run")  # of commands that print one old element
@@ -169,7 +169,7 @@ def _call(
     """Carry out a call on windows, and print its summary, or the plan of a dry run."""
     path, to, force = ("-", LINES.name, False) if is_element else fetch or (None, None, False)
 
-    def attempt(context: Context) -> Work | Description:
+    def attempt(context: Context) -> WindowUpdate | Description:
         pending_warnings.clear()  # those of an earlier attempt
         request = plan(context)
         if context.dry_run:
@@ -205,7 +205,7 @@ def _call(
     exit_if_skipped(figures["bad"])
 
 
-def _old_element(update: Work) -> object:
+def _old_element(update: WindowUpdate) -> object:
     """Return the old element as a value of JSON: a list of value and index for a pair, None if it is missing."""
     assert update.fetched is not None  # noqa: S101 - a call on one element fetches it
     if masks_of(update.fetched).any():

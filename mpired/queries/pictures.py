@@ -1,4 +1,4 @@
-"""Queries that may draw a picture, and the module that draws."""
+"""Queries with a picture: the answer and the picture are of one state of the files; maps of differences."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from mpired.formats import Array, RankFile
 from mpired.formats.array import blocks
 from mpired.formats.arrays import ArrayHeader, KeptArrays
 from mpired.options import Options
-from mpired.queries.figures import Bins, Figures, Part, Plane
+from mpired.queries.figures import Bins, ComponentFigures, Figures, Plane
 from mpired.ranks.order import RankArgument
 from mpired.sources.open import check_no_input
 
-MOST_CELLS = 1000
-"""The most cells of a map along each axis."""
+MAX_CELLS = 1000
+"""The maximum number of cells of a map along each axis."""
 _BINS = 100
 _T = TypeVar("_T")
 Query: TypeAlias = Callable[[Context], tuple[_T, bytes | None]]
-"""Reads files, which have not changed meanwhile, and returns the answer, and a picture if one is wanted."""
+"""Reads files, and returns the answer and, with `png`, a picture; raises an error if a file has changed."""
 
 
-def answered(query: Query[_T], words: Sequence[RankArgument], options: Options, context: Context) -> _T:
-    """Answer a query and commit its picture; again if a file changed meanwhile."""
+def answer_query(query: Query[_T], files: Sequence[RankArgument], options: Options, context: Context) -> _T:
+    """Return the answer of a query and commit its picture; a query whose files change is repeated."""
     png, overwrite = options["png"], options["overwrite"]
     if png is not None:
         check_are_data([png])
@@ -52,7 +52,7 @@ def answered(query: Query[_T], words: Sequence[RankArgument], options: Options, 
                 output.commit(context.on_commit)
         return answer
 
-    return repeated(commit, words, context)
+    return repeated(commit, files, context)
 
 
 def check_replaces_none(png: str | None, files: Sequence[RankFile], options: Options) -> None:
@@ -66,7 +66,7 @@ def check_replaces_none(png: str | None, files: Sequence[RankFile], options: Opt
 
 def drawing() -> ModuleType:
     """Return the module that draws, or raise `UsageError` if matplotlib is not installed."""
-    # It says on standard error when it makes its list of fonts, and where it keeps that.
+    # matplotlib reports on standard error that it builds its cache of fonts.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         from mpired.queries import drawing as module  # noqa: PLC0415 - seldom needed, and slow
@@ -77,42 +77,44 @@ def drawing() -> ModuleType:
 
 
 def axis_label(file: RankFile, array: Array, axis: int) -> tuple[str, np.ndarray | None]:
-    """Return the label of an axis of an array of a file, and its latitudes or longitudes; None without these."""
+    """Return the label of an axis, and its latitudes or longitudes, None if it has no such coordinate."""
     name = next(iter(array.dims[axis : axis + 1]), "") or f"axis {axis}"
-    place = name, array.dimensions[axis : axis + 1]
+    coordinate = name, array.dimensions[axis : axis + 1]
     kept: Any = file.kept
+    # A comparison of all arrays has the coordinates among its buffers.
     arrays: list[ArrayHeader | Array] = [*(kept.carried if isinstance(kept, KeptArrays) else ()), *file.buffers]
-    for each in arrays:  # a coordinate is a buffer where all arrays are compared
-        if (each.name.rpartition("/")[2], each.shape) == place and each.unit.startswith("degree"):
-            values = next(blocks(each, each.count)) if isinstance(each, Array) else kept.values(each)
-            return f"{name} [{each.unit}]", values[0]
+    for candidate in arrays:
+        if (candidate.name.rpartition("/")[2], candidate.shape) == coordinate and candidate.unit.startswith("degree"):
+            is_buffer = isinstance(candidate, Array)
+            values = next(blocks(candidate, candidate.count)) if is_buffer else kept.values(candidate)
+            return f"{name} [{candidate.unit}]", values[0]
     return name, None
 
 
 class DifferenceMap:
-    """The number of elements that differ at each place: a cell of a plane, or else a bin."""
+    """The number of elements that differ in each cell of a plane or, in other arrays, in each bin."""
 
     def __init__(self, array: Array, file: RankFile) -> None:
         self._array, self._file = array, file
         axes = [axis for axis, length in enumerate(array.dimensions) if length > 1]
         self._axes = axes if len(axes) == 2 else []  # noqa: PLR2004 - rows and columns
         lengths = [array.dimensions[axis] for axis in self._axes]
-        self._steps = [-(-length // MOST_CELLS) for length in lengths]
+        self._steps = [-(-length // MAX_CELLS) for length in lengths]
         self._bins = Bins(np.int64(0), np.int64(max(array.count, 1) - 1), _BINS)
         self._cells = np.zeros([-(-n // step) for n, step in zip(lengths, self._steps, strict=True)], np.int32)
 
-    def add(self, places: np.ndarray) -> None:
-        """Count elements at some places."""
-        self._bins.add(places)
+    def add(self, positions: np.ndarray) -> None:
+        """Count elements that differ, at these positions in the array."""
+        self._bins.add(positions)
         if self._axes:
             order: Any = "F" if self._array.fortran_order else "C"
-            index = np.unravel_index(places, self._array.dimensions, order)
+            index = np.unravel_index(positions, self._array.dimensions, order)
             cells = tuple(index[axis] // step for axis, step in zip(self._axes, self._steps, strict=True))
             np.add.at(self._cells, cells, 1)
 
-    def drawn(self, name: str) -> tuple[Figures, Datatype, Plane | None]:
-        """Return what a picture has of an array of that name: a histogram, or a map if the elements are on a plane."""
-        part = Part("", None, None, None, None, None, 0, 0, 0, self._bins.histogram())
+    def panel(self, name: str) -> tuple[Figures, Datatype, Plane | None]:
+        """Return the data of the panel of this array: a histogram, and a map if the array is a plane."""
+        part = ComponentFigures("", None, None, None, None, None, 0, 0, 0, self._bins.histogram())
         figures = Figures(name, "", None, self._array.count, self._array.shape, "", 0, (part,), None)
         plane = None
         if self._axes:

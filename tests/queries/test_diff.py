@@ -165,7 +165,7 @@ def test_a_bug_is_no_difference(tmp_path):
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    outcome = run("diff", "a.npy", "a.npy", cwd=tmp_path, setup=lambda: setattr(differences, "answered", fail))
+    outcome = run("diff", "a.npy", "a.npy", cwd=tmp_path, setup=lambda: setattr(differences, "answer_query", fail))
     assert outcome.status == 70
     assert "ZeroDivisionError" in outcome.err
 
