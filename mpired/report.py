@@ -108,7 +108,7 @@ def summarise_request(
     origins: Sequence[object],
     warnings: Sequence[MpiredWarning],
 ) -> tuple[dict[str, Any], str]:
-    """Return the summary of a call on windows, which is the function of MPI with this name: fields, and a line."""
+    """Return the summary of a call on windows, as fields and as a line; `call` is the function of MPI."""
     names, skipped = tuple(map(str, windows)), update.skipped
     norigins = len(origins) - len(skipped)
     buffers = [

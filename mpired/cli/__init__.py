@@ -24,17 +24,7 @@ import click
 from click.shell_completion import CompletionItem, shell_complete, split_arg_string
 
 from mpired import __version__
-from mpired.cli import signals
-from mpired.cli.messages import (
-    KILLED,
-    Failure,
-    environment_options,
-    pending_warnings,
-    print_failure,
-    print_line,
-    print_message,
-    print_warnings,
-)
+from mpired.cli import messages, signals
 from mpired.errors import LONGEST_REASON, MpiredError, UnconfirmedError, UsageError, shortened, without_secrets
 from mpired.files import calls
 from mpired.files.urls import signed
@@ -177,18 +167,19 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         arguments = [*map(signed, arguments)]
-        pending_warnings.clear()
+        messages.pending_warnings.clear()
         with (
-            notices_to(lambda paths, text: print_message(f"{paths[0]}: {text}")),
-            collect_warnings(also=pending_warnings.append),
+            notices_to(lambda paths, text: messages.print_message(f"{paths[0]}: {text}")),
+            collect_warnings(also=messages.pending_warnings.append),
         ):
             status = _run(arguments)
-        print_warnings(pending_warnings)  # of a command without a summary
+        messages.print_warnings(messages.pending_warnings)  # of a command without a summary
         click.echo(nl=False)  # flushes
     except signals.Interrupted as interrupted:
         (number,), reason = interrupted.args, f"interrupted; {signals.state.outcome}"
-        status = KILLED + number
-        print_failure(Failure(type(interrupted).__name__, MpiredError.mpi_class, status, "", reason), cli, arguments)
+        status = messages.KILLED + number
+        failure = messages.Failure(type(interrupted).__name__, MpiredError.mpi_class, status, "", reason)
+        messages.print_failure(failure, cli, arguments)
         signal.signal(number, signal.SIG_DFL)  # so that the shell sees the signal
         os.kill(os.getpid(), number)  # returns if the signal is blocked
     except BrokenPipeError:
@@ -197,20 +188,20 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
     except (MpiredError, OSError, MemoryError, ImportError) as error:
         if isinstance(error, OSError) and error.filename is None:
             error.filename = "standard output"  # errors of other files have names
-        status = _fail(Failure.of(error), arguments)
-    print_line(None)  # of a command without a summary
+        status = _fail(messages.Failure.of(error), arguments)
+    messages.print_line(None)  # of a command without a summary
     for err in (False, True):
         with contextlib.suppress(OSError):  # the failure is printed already, or cannot be printed
             click.echo(nl=False, err=err)
     return status
 
 
-def _fail(failure: Failure, arguments: Sequence[str], *hints: str) -> int:
+def _fail(failure: messages.Failure, arguments: Sequence[str], *hints: str) -> int:
     """Print the failure of the command and return its status; after the commit that is the status of the result."""
     if signals.state.is_committed and failure.exit_status != UnconfirmedError.exit_status:
         reason = f"{failure.reason}; that was after the result was in place, do not repeat"
         failure = failure._replace(reason=reason, exit_status=UnconfirmedError.exit_status)
-    print_failure(failure, cli, arguments, [*hints, environment_options()])
+    messages.print_failure(failure, cli, arguments, [*hints, messages.environment_options()])
     return failure.exit_status
 
 
@@ -237,7 +228,7 @@ def _run(arguments: Sequence[str]) -> int:
         if isinstance(error, click.MissingParameter):
             text += _op_hint(arguments[1:])
         text = shortened(without_secrets(text), LONGEST_REASON)
-        failure = Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
+        failure = messages.Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
         return _fail(failure, arguments, f"see `{command} --help`")
     except Exception:
         if signals.state.interruption is not None:  # the import of a library has turned it into another error

@@ -41,7 +41,7 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")  # in JSON
 
 
 def _label_and_use(buffer: Array) -> tuple[str, str | None]:
-    """Return a description of elements, and one of the ops that are defined on them, None if these are the usual."""
+    """Return descriptions of the elements and of the ops that are defined on them, None for the usual ops."""
     form, datatype, use = buffer.form, buffer.datatype, None
     label, group = datatype.label, datatype.group
     if group in TIMES:

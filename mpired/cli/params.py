@@ -59,25 +59,22 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # before click 8.4 it 
     ) -> list[CompletionItem[str]]:
         """Return names that complete a value, or request completion by files."""
         kind, names = self._kind, list[str]()
+        is_op_list = kind.use == "REDUCE"
         with contextlib.suppress(Exception):  # a message would spoil the line that the user types
-            prefix, comma, _ = incomplete.rpartition(",") if kind.use == "REDUCE" else ("", "", incomplete)  # of ops
+            prefix, comma, _ = incomplete.rpartition(",") if is_op_list else ("", "", incomplete)
             names = [f"{prefix}{comma}{name}" for name in _names(kind) if name not in prefix.split(",")]
             names = [name for name in names if name.startswith(incomplete)]
-        if not names and (kind.offers in {"file", "dir"} or _allows_functions(kind)):
+        # A user-defined op is FILE.py:NAME.
+        if not names and (kind.offers in {"file", "dir"} or (is_op_list and not kind.names)):
             return [CompletionItem(incomplete, type="dir" if kind.offers == "dir" else "file")]
         return [CompletionItem(name) for name in names]
-
-
-def _allows_functions(kind: Kind) -> bool:
-    """Return whether a value may be a user-defined op, such as FILE.py:NAME."""
-    return kind.use == "REDUCE" and not kind.names
 
 
 def _names(kind: Kind) -> Iterator[str]:
     """Yield the names that a shell offers for a value."""
     if kind.offers == "op":
         yield from kind.names or (op.name.lower() for op in ops_for(Use[kind.use]))
-        if _allows_functions(kind):
+        if kind.use == "REDUCE" and not kind.names:
             yield from (op.name.lower() for op in STATISTICS)
             yield from installed.entry_points("mpired.ops")
     if kind.offers == "datatype":
@@ -127,13 +124,9 @@ class Command(click.Command):
         """Return the parameters; the last two are `-h` and `--help`."""
         *params, long_help = super().get_params(ctx)
         short_help = click.Option(
-            ["-h", "short_help"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=self._show_short_help,
-            help="Show the options that most jobs need.",
-        )
+            ["-h", "short_help"], is_flag=True, is_eager=True, expose_value=False,
+            callback=self._show_short_help, help="Show the options that most jobs need.",
+        )  # fmt: skip
         return [*params, short_help, long_help]
 
     def _show_short_help(self, ctx: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001

@@ -20,7 +20,7 @@ from mpired.cli.messages import exit_if_skipped, pending_warnings, print_answer,
 from mpired.cli.pages import describe_file, json_lines, lines_of, page_lines, write
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError, escaped, raise_all
-from mpired.files.keys import KeyRecord, of_file
+from mpired.files.keys import of_file
 from mpired.files.places import check_are_data, is_stream
 from mpired.files.transaction import open_output
 from mpired.formats import format_named
@@ -87,15 +87,13 @@ def _describe(rank: RankArgument, inputs: Options, context: Context) -> dict[str
             entries, obstacle = keys.last(_MAX_KEYS), None
         except (MpiredError, OSError) as error:
             entries, obstacle = [], with_flags(error.reason if isinstance(error, MpiredError) else str(error))
-        once_keys = {"count": keys.count, "last": [*map(_key_row, entries)], "obstacle": obstacle}
+        last = []
+        for entry in entries:
+            date = time.strftime(_DATE, time.gmtime(entry.seconds)) if entry.seconds else None
+            last.append({"key": entry.text or entry.key.hex(), "date": date})
+        once_keys = {"count": keys.count, "last": last, "obstacle": obstacle}
     record = None if is_stream(path) else provenance.found(path, stored_record)
     return contents | {"once_keys": once_keys, "provenance": record}
-
-
-def _key_row(entry: KeyRecord) -> dict[str, str | None]:
-    """Return a key of `--once` and the time of its use, for JSON."""
-    date = time.strftime(_DATE, time.gmtime(entry.seconds)) if entry.seconds else None
-    return {"key": entry.text or entry.key.hex(), "date": date}
 
 
 def _info_lines(file: dict[str, Any]) -> list[str]:

@@ -12,18 +12,7 @@ import numpy as np
 
 from mpired import attempts
 from mpired.api.outcome import as_numpy
-from mpired.cli import params, signals
-from mpired.cli.messages import (
-    exit_if_skipped,
-    json_line,
-    pending_warnings,
-    print_line,
-    print_message,
-    print_output,
-    print_plan,
-    print_summary,
-    report,
-)
+from mpired.cli import messages, params, signals
 from mpired.context import Context
 from mpired.errors import UsageError, escaped
 from mpired.files.places import check_is_data
@@ -170,7 +159,7 @@ def _call(
     path, to, force = ("-", LINES.name, False) if is_element else fetch or (None, None, False)
 
     def attempt(context: Context) -> WindowUpdate | Description:
-        pending_warnings.clear()  # those of an earlier attempt
+        messages.pending_warnings.clear()  # those of an earlier attempt
         request = plan(context)
         if context.dry_run:
             planned, fetched = dry_run(request), None
@@ -187,22 +176,22 @@ def _call(
 
     update = attempts.repeated(attempt, inputs, params.context())
     if isinstance(update, Description):
-        print_plan(update, inputs, "origin")
+        messages.print_plan(update, inputs, "origin")
         return
     skipped = update.skipped
     origins = update.names if path is None else inputs if is_element or update.request.op.origin else ()
-    figures, line = summarise_request(name, update, targets, origins, pending_warnings)
+    figures, line = summarise_request(name, update, targets, origins, messages.pending_warnings)
     figures["output"] = path or figures["output"]
     notes = [f"{origin}: already applied, left out" for origin in skipped[:_MAX_SHOWN]]
     if len(skipped) > _MAX_SHOWN:
         notes.append(f"{len(skipped) - _MAX_SHOWN} more origins: already applied, left out")
     if is_element:
         figures["old"] = _old_element(update)
-    print_summary(figures, None if is_element else line, notes=notes)
-    if report().get("verbose") and not report()["as_json"]:
+    messages.print_summary(figures, None if is_element else line, notes=notes)
+    if messages.report().get("verbose") and not messages.report()["as_json"]:
         for target, protocol, window in zip(figures["windows"], update.protocols, update.windows, strict=True):
-            print_message(f"{target}: {window.changed_nbytes} bytes of elements, {protocol or 'not changed'}")
-    exit_if_skipped(figures["bad"])
+            messages.print_message(f"{target}: {window.changed_nbytes} bytes of elements, {protocol or 'not changed'}")
+    messages.exit_if_skipped(figures["bad"])
 
 
 def _old_element(update: WindowUpdate) -> object:
@@ -236,17 +225,17 @@ def recover(*, files: tuple[str, ...], **options: Any) -> None:
         nonlocal has_changed
         line = escaped(f"{recovered.file}: {', '.join(recovered.words) or nothing}")
         try:
-            print_output(json_line(recovered._asdict()) if report()["as_json"] else line)
+            messages.print_output(messages.json_line(recovered._asdict()) if messages.report()["as_json"] else line)
         except OSError as error:
             errors.append(error)
             if recovered.changed:
                 has_changed = True
-                print_message(line)
+                messages.print_message(line)
 
     try:
         recover_files(files, options, params.context(), print_file)
     finally:
-        print_line(None)
+        messages.print_line(None)
     if has_changed:
         signals.commit()  # the exit status is that of changed files
     if errors:

@@ -204,12 +204,12 @@ class Bins:
 
     # Each bin of integers has the same number of integers. Bins of other numbers have the same width, as in NumPy.
 
-    def __init__(self, low: Any, high: Any, most: int) -> None:
+    def __init__(self, low: Any, high: Any, max_bins: int) -> None:
         self.edges: tuple[Any, ...]
         if low.dtype.kind == "f":
-            self.edges = tuple(_float_edges(float(low), float(high), most).tolist())
+            self.edges = tuple(_float_edges(float(low), float(high), max_bins).tolist())
         else:
-            step = -(-(int(high) - int(low) + 1) // most)
+            step = -(-(int(high) - int(low) + 1) // max_bins)
             self.edges = tuple(range(int(low), int(high) + step + 1, step))
         self._inner = np.array(self.edges[1:-1], np.float64 if low.dtype.kind == "f" else low.dtype)
         self._counts = np.zeros(len(self.edges) - 1, np.int64)
@@ -226,21 +226,21 @@ class Bins:
     def histogram(self, datatype: Datatype | None = None) -> Histogram:
         """Return the histogram; with a datatype of times the edges are NumPy's times."""
         edges = self.edges
-        if datatype is not None and datatype.group is Group.TIME:  # the last one may be beyond
+        if datatype is not None and datatype.group is Group.TIME:  # the last edge may be out of range
             edges = tuple(as_times(np.array([min(edge, _LAST_TIME) for edge in edges], np.int64), datatype))
         return Histogram(edges, tuple(self._counts.tolist()))
 
 
-def _float_edges(low: float, high: float, most: int) -> np.ndarray:
-    """Return the edges of at most `most` bins of equal width, with different numbers as edges."""
+def _float_edges(low: float, high: float, nbins: int) -> np.ndarray:
+    """Return the edges of at most `nbins` bins of equal width, with different numbers as edges."""
     if low == high:
         low, high = low - 0.5, high + 0.5
     scale = 1 if math.isfinite(2 * (high - low)) else 4
     while True:
-        edges = np.linspace(low / scale, high / scale, most + 1) * scale
-        if most == 1 or np.all(np.diff(edges) > 0):
+        edges = np.linspace(low / scale, high / scale, nbins + 1) * scale
+        if nbins == 1 or np.all(np.diff(edges) > 0):
             return edges
-        most //= 2
+        nbins //= 2
 
 
 def measure(array: Array, bins: int | None, done: list[Figures]) -> Iterator[int]:

@@ -76,8 +76,8 @@ def drawing() -> ModuleType:
     return module
 
 
-def axis_label(file: RankFile, array: Array, axis: int) -> tuple[str, np.ndarray | None]:
-    """Return the label of an axis, and its latitudes or longitudes, None if it has no such coordinate."""
+def axis_label(file: RankFile, array: Array, axis: int, indices: range) -> tuple[str, np.ndarray | None]:
+    """Return the label of an axis with these indices, and their latitudes or longitudes, None without coordinates."""
     name = next(iter(array.dims[axis : axis + 1]), "") or f"axis {axis}"
     coordinate = name, array.dimensions[axis : axis + 1]
     kept: Any = file.kept
@@ -87,8 +87,11 @@ def axis_label(file: RankFile, array: Array, axis: int) -> tuple[str, np.ndarray
         if (candidate.name.rpartition("/")[2], candidate.shape) == coordinate and candidate.unit.startswith("degree"):
             is_buffer = isinstance(candidate, Array)
             values = next(blocks(candidate, candidate.count)) if is_buffer else kept.values(candidate)
-            return f"{name} [{candidate.unit}]", values[0]
-    return name, None
+            return f"{name} [{candidate.unit}]", values[0][list(indices)]
+    if indices == range(array.dimensions[axis]):
+        return name, None
+    first, second = indices[:2]
+    return f"{name}, from {first}" + ("" if second == first + 1 else f" in steps of {second - first}"), None
 
 
 class DifferenceMap:
@@ -118,6 +121,7 @@ class DifferenceMap:
         figures = Figures(name, "", None, self._array.count, self._array.shape, "", 0, (part,), None)
         plane = None
         if self._axes:
-            names, degrees = zip(*(axis_label(self._file, self._array, axis) for axis in self._axes), strict=True)
+            labels = [axis_label(self._file, self._array, i, range(self._array.dimensions[i])) for i in self._axes]
+            names, degrees = zip(*labels, strict=True)
             plane = Plane((self._cells,), tuple(self._steps), names, degrees, is_difference=False)
         return figures, value_type("elements that differ"), plane

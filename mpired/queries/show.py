@@ -136,7 +136,7 @@ def _plane(file: RankFile, buffers: Sequence[Array], chosen: Selection) -> Plane
     blocks = thinned.read(buffers, [range(thinned.count)])
     parts = zip(*(_components(buffers[0].datatype, *elements) for _, elements in blocks), strict=True)
     shape = [len(axes[axis]) for axis in chosen.kept]
-    names, degrees = zip(*(_axis(file, buffers[0], axis, chosen) for axis in chosen.kept), strict=True)
+    names, degrees = zip(*(axis_label(file, buffers[0], axis, chosen.axes[axis]) for axis in chosen.kept), strict=True)
     planes = tuple(np.concatenate(part).reshape(shape) for part in parts)
     return Plane(planes, tuple(steps), names, degrees, len(buffers) > 1)
 
@@ -152,17 +152,6 @@ def _components(datatype: Datatype, left: Elements, right: Elements | None = Non
     known = [mask for mask in masks if mask is not None]
     valid = np.logical_and.reduce(known) if known else np.True_
     return [part if valid.all() else np.where(valid, part.astype(np.float64), np.nan) for part in parts]
-
-
-def _axis(file: RankFile, buffer: Array, axis: int, chosen: Selection) -> tuple[str, np.ndarray | None]:
-    """Return the label of an axis with its latitudes or longitudes, or the label with a slice and None."""
-    (name, degrees), indices, dim = axis_label(file, buffer, axis), chosen.axes[axis], chosen.shape[axis]
-    if degrees is not None:
-        return name, degrees[list(indices)]
-    if indices == range(dim):
-        return name, None
-    first, second = indices[:2]
-    return f"{name}, from {first}" + ("" if second == first + 1 else f" in steps of {second - first}"), None
 
 
 Printer: TypeAlias = Callable[[Shown, Sequence[ElementTable]], None]

@@ -27,8 +27,8 @@ from mpired.ops.state import absent
 def fetch_layout(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[Format, Layout]:
     """Return the format and the layout of fetched elements for an output path."""
     # A column of a file with columns becomes a file with one array.
-    like = RAW.name if format_named(model.format).has_columns else model.format
-    row = output_format(path, to, like, terminal=is_terminal(path))
+    default = RAW.name if format_named(model.format).has_columns else model.format
+    row = output_format(path, to, default, terminal=is_terminal(path))
     for array in model.buffers:
         if array.nullable and not (row.has_nulls or ops.stands_for_null(op, array.datatype)):
             raise ops.null_refused(op, array.datatype, row.name, "use `to='parquet'`")
@@ -40,10 +40,10 @@ def fetch_layout(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[F
 def planned_size(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[str, int, bool]:
     """Return the format and the bytes of fetched elements for an output path, and whether the bytes are exact."""
     row, layout = fetch_layout(path, to, model, op)
-    like = model.buffers[0]
+    array = model.buffers[0]
     if isinstance(layout, FlatLayout):
-        return row.name, layout.end(like.count), True
-    return row.name, like.count * like.datatype.itemsize, False
+        return row.name, layout.end(array.count), True
+    return row.name, array.count * array.datatype.itemsize, False
 
 
 class FetchOutput(AbstractContextManager["FetchOutput"]):
@@ -82,7 +82,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
                 array = Array(source, like.datatype, like.count, elements.dtype)
                 layout.encode([array._replace(validity=elements.nbytes if like.nullable else None)], output.fd)
         if isinstance(output, Draft):
-            # No user may read the file who may not read each window.
+            # The file is readable only for users who may read each window.
             output.within.extend(filter(os.path.exists, self._windows))
             try:
                 output.commit(interrupts.committed)

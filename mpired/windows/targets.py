@@ -52,7 +52,9 @@ class WindowFile:
     file: Target | Draft | None = None  # a locked file, or the draft of a new file; `None` in a dry run
     nbytes: int = 0  # of the file
     fd: int = -1  # of the file or, if it is written again, of its scratch file
-    like: Source | None = None  # the old file, if it is written again; `None` if it is patched in place
+    # the file that is written again with other elements: the old file or, for a new file, the first origin; `None` if
+    # the file is patched in place
+    template: Source | None = None
     rewriting: int = 0  # bytes of memory to write it again
     scratch: Scratch | None = None  # the elements of a file that is written again, in native form
     selections: Sequence[tuple[int, WindowSelection]] = ()  # the number of an array, and the elements to change in it
@@ -70,33 +72,33 @@ class WindowFile:
     def begin(self, request: WindowRequest) -> Update:
         """Return the update of the file."""
         assert self.file is not None  # noqa: S101 - a dry run changes nothing
-        encode = None if self.like is None else partial(self._encode, request.inputs.context)
+        encode = None if self.template is None else partial(self._encode, request.inputs.context)
         if isinstance(self.file, Draft):
-            new = self.file
+            draft = self.file
         elif encode is not None:
             self.check_commit(request.commit)
-            new = Draft(self.name, overwrite=True, durable=request.durable, place=self.file)
+            draft = Draft(self.name, overwrite=True, durable=request.durable, place=self.file)
         else:
             return open_update(self.file, self.changed_nbytes, request.commit, durable=request.durable)
-        new.into, new.complete = self.fd, encode
-        return new
+        draft.into, draft.complete = self.fd, encode
+        return draft
 
     def _encode(self, context: Context, draft: Draft) -> None:
         """Write the old file with the elements of the scratch file to a draft."""
-        assert self.like is not None  # noqa: S101 - not patched in place
+        assert self.template is not None  # noqa: S101 - not patched in place
         assert self.scratch is not None  # noqa: S101 - not patched in place
         source = LocalSource(self.name, self.scratch.shared.path)
         changed: list[Array] = []
         for array in (window._replace(source=source) for window in self.windows):
             parts = zip(FIELDS, array.columns, strict=True) if len(array.columns) > 1 else ()  # pairs of two arrays
             changed += [part_of(array, field)._replace(name=name) for field, name in parts] or [array]
-        call_in_worker(context, self.like.name, write_to, draft.shared, self.format.rewrite, self.like, changed)
+        call_in_worker(context, self.template.name, write_to, draft.shared, self.format.rewrite, self.template, changed)
         if self.is_new:
-            self.like.check_unchanged()
+            self.template.check_unchanged()
 
     def check_commit(self, commit: str) -> None:
         """Raise `UsageError` if `commit` requires to patch a file that can only be written again."""
-        if self.like is not None and commit == "journal":
+        if self.template is not None and commit == "journal":
             are_pairs = any(len(array.columns) > 1 for array in self.windows)
             chunked = "are pairs of two arrays" if are_pairs else "have chunks, codecs or missing values"
             obstacle = chunked if self.format.in_place else f"are encoded or checked by {self.format.name}"
@@ -132,7 +134,7 @@ def open_window(source: LocalSource, request: WindowRequest, target: Target | No
         windows = [array._replace(nullable=False) for array in flat]
         return WindowFile(source.name, row, windows, target, source.nbytes, -1 if target is None else target.fd)
     nbytes = row.rewriting(file.source)  # raises if the file cannot be written again
-    window = WindowFile(source.name, row, (), target, source.nbytes, like=file.source, rewriting=nbytes)
+    window = WindowFile(source.name, row, (), target, source.nbytes, template=file.source, rewriting=nbytes)
     if target is None:
         return replace(window, windows=[_native(source, array, row, request) for array in file.buffers])
     arrays = [inputs.context.worker.decoding(within_budget(array, inputs.context)) for array in file.buffers]
@@ -183,25 +185,26 @@ def _new_window(name: str, row: Format, request: WindowRequest, draft: Draft | N
     inputs, model = request.inputs, request.create
     if not row.is_flat:
         return _new_columns(name, row, request, draft, stack)
-    like = model.buffers[0]  # if the origins have several arrays, the comparison with them fails
+    array = model.buffers[0]  # if the origins have several arrays, the comparison with them fails
     if row.needs_type:
         order = ORDERS[inputs.byte_order or inputs.type_order]
-        like = like._replace(stored=like.stored.newbyteorder(order), fixed_order=False, shape=None, fortran_order=False)
-    layout = row.prepare(model._replace(buffers=(like,)))
+        array = array._replace(stored=array.stored.newbyteorder(order), fixed_order=False)
+        array = array._replace(shape=None, fortran_order=False)  # raw files have no shape
+    layout = row.prepare(model._replace(buffers=(array,)))
     assert isinstance(layout, FlatLayout)  # noqa: S101 - `is_flat`
-    nbytes = layout.end(like.count)
+    nbytes = layout.end(array.count)
     source = LocalSource(name, name, (0, 0, nbytes, 0))
     if draft is not None:
-        element, offset = in_form(neutral(request.op, like.datatype).reshape(1), layout.stored), layout.offset
+        element, offset = in_form(neutral(request.op, array.datatype).reshape(1), layout.stored), layout.offset
         with calls.errors_name(name):
             calls.pwrite_all(draft.fd, layout.head, 0)
             calls.set_size(draft.fd, nbytes)
-            for block in _repeat(element, like.count) if element.view(np.uint8).any() else ():
+            for block in _repeat(element, array.count) if element.view(np.uint8).any() else ():
                 calls.pwrite_all(draft.fd, block.view(np.uint8).data, offset)
                 offset += block.nbytes
         source = LocalSource(name, draft.shared.path)
-    shape = None if row.needs_type else (like.count,) if like.shape is None else like.shape
-    window = Array(source, like.datatype, like.count, layout.stored, layout.offset, shape, like.fortran_order)
+    shape = None if row.needs_type else (array.count,) if array.shape is None else array.shape
+    window = Array(source, array.datatype, array.count, layout.stored, layout.offset, shape, array.fortran_order)
     return WindowFile(name, row, [window], draft, nbytes, -1 if draft is None else draft.fd)
 
 
@@ -215,7 +218,7 @@ def _new_columns(name: str, row: Format, request: WindowRequest, draft: Draft | 
             obstacle = "`accumulate_in` has another datatype; name an npy target, or one that exists"
         raise UsageError("`create`", f"makes the columns of the first origin, and {obstacle}")
     nbytes = sum(array.count * array.stored.itemsize for array in model.buffers)
-    window = WindowFile(name, row, (), draft, nbytes, like=model.source, rewriting=row.rewriting(model.source))
+    window = WindowFile(name, row, (), draft, nbytes, template=model.source, rewriting=row.rewriting(model.source))
     if draft is None:
         source = LocalSource(name, name, (0, 0, 0, 0))
         return replace(window, windows=[_native(source, array, row, request) for array in model.buffers])
