@@ -126,7 +126,7 @@ def summarise_request(
         "skipped": skipped,
         "call": call,
         "output": names[0] if len(names) == 1 else "in place",
-        "overflow": _overflows(warnings),
+        "overflow": [warning.details for warning in warnings if isinstance(warning, OverflowWarning)],
         "bad": bad,
         "inputs": list(map(str, origins)),
         "nan": nan,
@@ -142,11 +142,6 @@ def skipped_in(warnings: Sequence[MpiredWarning]) -> list[dict[str, object]]:
     """Return the unusable ranks or origins that warnings name, with the reasons."""
     lists = [warning.skipped for warning in warnings if isinstance(warning, SkippedWarning)]
     return [rank._asdict() for rank in itertools.chain(*lists)]
-
-
-def _overflows(warnings: Sequence[MpiredWarning]) -> list[dict[str, object]]:
-    """Return the details of warnings of overflow."""
-    return [warning.details for warning in warnings if isinstance(warning, OverflowWarning)]
 
 
 def summarise(call: Call, warnings: Sequence[MpiredWarning]) -> Summary:
@@ -178,7 +173,7 @@ def summarise(call: Call, warnings: Sequence[MpiredWarning]) -> Summary:
         format=", ".join(sorted({result.format for result in results})) or files[0].format,
         call=call.request.collective.function,
         noutputs=len(results),
-        overflow=_overflows(warnings),
+        overflow=[warning.details for warning in warnings if isinstance(warning, OverflowWarning)],
         rules=summary(ops) if any(op.rules != Rules() for op in ops) else (),
         skipped=[rank._asdict() for rank in call.request.skipped],
         inputs=[file.source.name for group in call.request.groups for file in group],

@@ -329,9 +329,9 @@ class _Comparison:
             missing = [valid[1] & ~valid[0], valid[0] & ~valid[1]]
             mask, part, examples = missing[0] | missing[1], next(parts(a, b, datatype)), []
             for i in np.flatnonzero(mask)[: self.nexamples].tolist():
-                values = (value if valid_of[i] else None for value, valid_of in zip(part.pair(i), valid, strict=True))
-                example = Example(pair.name, index_of(pair.shaped, start + i), part.name, *values, None, None)
-                examples.append(((start + i, 0), example))
+                index, (in_a, in_b) = index_of(pair.shaped, start + i), part.pair(i)
+                values = in_a if valid[0][i] else None, in_b if valid[1][i] else None
+                examples.append(((start + i, 0), Example(pair.name, index, part.name, *values, None, None)))
             counts = int(missing[0].sum()), int(missing[1].sum())
             differences = _Differences(missing=counts, examples=tuple(examples))
             for block in (a, b):
@@ -427,7 +427,7 @@ def _compare_files(
     tolerance, png = Tolerance(*(options[name] for name in Tolerance._fields)), options["png"]
     check_replaces_none(png, (a, b), options)
     unread = {array.name: array.reason for file in (b, a) for array in file.others}
-    names = [[array.name for array in itertools.chain(file.buffers, file.others)] for file in (a, b)]
+    names = [[*(array.name for array in file.buffers), *(array.name for array in file.others)] for file in (a, b)]
     if all(itertools.chain(*names)) and not unread.keys().isdisjoint({*names[0]} ^ {*names[1]}):
         reason = f"B has {number(len(names[1]), b.noun)}, but A ({a.source.name!r}) has {len(names[0])}"
         reason = f"{b.source.name}: {reason}{lacking('this file', names[1], 'A', names[0])}"
@@ -476,7 +476,7 @@ def _in_one_unit(a: RankFile, b: RankFile, tolerance: Tolerance) -> tuple[RankFi
     reasons, buffers = dict[int, str](), (list(a.buffers), list(b.buffers))
     for i, (left, right) in enumerate(zip(a.buffers, b.buffers, strict=False)):
         attributes = [units_in_b.get(right.name, {}), units_in_a.get(left.name, {})]
-        units, datatypes = [names.get("units", "") for names in attributes], [left.datatype, right.datatype]
+        units, datatypes = [names.get("units", "") for names in attributes], (left.datatype, right.datatype)
         are_times = attributes[0] != attributes[1] and all(units) and any(" since " in unit for unit in units)
         forms = [row.form for row in datatypes if row.group not in TIMES and row.form.kind in "iuf"]
         if not are_times or len(forms) < len(datatypes) or common_type(*datatypes, tolerance) is None:
@@ -515,11 +515,11 @@ def diff(a: _File | Sequence[_File], b: _File | Sequence[_File], options: Option
     if isinstance(a, str | RankObject) and isinstance(b, str | RankObject):
         are_folders = [isinstance(file, str) and os.path.isdir(file) and not is_one_rank(file) for file in (a, b)]
         if not all(are_folders):
-            if any(are_folders) and isinstance(file := b if are_folders[0] else a, str):
-                open_source(file, context)  # a missing file is an error before the comparison with a directory
+            if any(are_folders) and isinstance(other := b if are_folders[0] else a, str):
+                open_source(other, context)  # a missing file is an error before the comparison with a directory
             return _diff_pair((a, b), options, context, typed=part(INPUTS, options) != part(INPUTS, checked(DIFF, {})))
-    elif isinstance(file := a, str | RankObject) or isinstance(file := b, str | RankObject):
-        raise UsageError(_name(file), "is a file, and the other is a list; give two lists or files")
+    elif isinstance(single := a, str | RankObject) or isinstance(single := b, str | RankObject):
+        raise UsageError(_name(single), "is a file, and the other is a list; give two lists or files")
     if options["png"] is not None:
         raise UsageError("`png`", "is of two files, and these are several; draw one after another")
     left, right = (

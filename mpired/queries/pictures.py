@@ -85,9 +85,11 @@ def axis_label(file: RankFile, array: Array, axis: int, indices: range) -> tuple
     arrays: list[ArrayHeader | Array] = [*(kept.carried if isinstance(kept, KeptArrays) else ()), *file.buffers]
     for candidate in arrays:
         if (candidate.name.rpartition("/")[2], candidate.shape) == coordinate and candidate.unit.startswith("degree"):
-            is_buffer = isinstance(candidate, Array)
-            values = next(blocks(candidate, candidate.count)) if is_buffer else kept.values(candidate)
-            return f"{name} [{candidate.unit}]", values[0][list(indices)]
+            if isinstance(candidate, Array):
+                values, *_ = next(blocks(candidate, candidate.count))
+            else:
+                values, *_ = kept.values(candidate)
+            return f"{name} [{candidate.unit}]", values[list(indices)]
     if indices == range(array.dimensions[axis]):
         return name, None
     first, second = indices[:2]

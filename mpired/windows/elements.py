@@ -34,12 +34,11 @@ def fold(
 ) -> Generator[int, None, None]:
     """Combine origins in order into selected elements, and yield the bytes of the elements after each origin."""
     number, selection = numbered_selection
-    window, fd, overflows, nmasked = file.windows[number], file.fd, list[Overflow](), 0
+    window, fd, overflows, nmasked = file.arrays[number], file.fd, list[Overflow](), 0
     for batch in selection.batches():
         stored = _read(batch, window, fd)
         elements = as_in(window.datatype.form, gather(stored.octets, stored.positions, window.stored), window.datatype)
-        not_null, stored_mask = _not_null(elements, batch, window, fd)
-        _check_nulls(not_null, window, op)
+        not_null, stored_mask = _not_null(elements, batch, window, fd, op)
         if not origins and fetched is not None:
             old = elements if not_null is None else masked(elements, ~not_null)
             for pass_ in batch.passes:
@@ -64,9 +63,9 @@ def fold(
         log.warn(log.masked(nmasked, window.name, window.marked.text))
 
 
-def _check_nulls(not_null: np.ndarray | None, array: Array, op: ops.Op) -> None:
-    """Raise an error if selected elements are missing and the op does not allow that."""
-    if op.rules.nulls == "error" and not_null is not None and not not_null.all():
+def _check_not_null(not_null: np.ndarray, array: Array) -> None:
+    """Raise an error if an element is missing."""
+    if not not_null.all():
         noun = "nulls" if array.missing is array.marked is None else "missing elements"
         raise null_error(array.source, array.columns, int(np.count_nonzero(~not_null)), noun)
 
@@ -109,19 +108,22 @@ def _read(batch: Batch, window: Array, fd: int) -> _StoredBatch:
 
 
 def _not_null(
-    elements: np.ndarray, batch: Batch, window: Array, fd: int
+    elements: np.ndarray, batch: Batch, window: Array, fd: int, op: ops.Op
 ) -> tuple[np.ndarray | None, _StoredBatch | None]:
-    """Return the mask of elements that are not null, None for all, and its bytes, None if fill values are the mask."""
-    if window.validity is None:
-        return None if window.marked is None else window.marked.present(elements), None
-    itemsize, form = window.stored.itemsize, np.dtype(np.bool_)  # the mask has a byte for each row
-    if any(bound % itemsize for bounds in batch.ranges for bound in bounds):
-        reason = f"may have nulls, and the request does not begin at one of its {itemsize}-byte rows"
-        raise RangeError(window.source.name, reason)
-    ranges = [(start // itemsize, stop // itemsize) for start, stop in batch.ranges]
-    rows = Batch(ranges, None if batch.positions is None else batch.positions // itemsize, batch.passes)
-    stored = _read(rows, window._replace(offset=window.validity, stored=form), fd)
-    return gather(stored.octets, stored.positions, form), stored
+    """Return the mask of elements that are not null, None for all, and its bytes if the file stores a mask."""
+    not_null, stored = None if window.marked is None else window.marked.present(elements), None
+    if window.validity is not None:
+        itemsize, form = window.stored.itemsize, np.dtype(np.bool_)  # the mask has a byte for each row
+        if any(bound % itemsize for bounds in batch.ranges for bound in bounds):
+            reason = f"may have nulls, and the request does not begin at one of its {itemsize}-byte rows"
+            raise RangeError(window.source.name, reason)
+        ranges = [(start // itemsize, stop // itemsize) for start, stop in batch.ranges]
+        rows = Batch(ranges, None if batch.positions is None else batch.positions // itemsize, batch.passes)
+        stored = _read(rows, window._replace(offset=window.validity, stored=form), fd)
+        not_null = gather(stored.octets, stored.positions, form)
+    if not_null is not None and op.rules.nulls == "error":
+        _check_not_null(not_null, window)
+    return not_null, stored
 
 
 class BatchElements:
@@ -148,7 +150,8 @@ class BatchElements:
         for pass_ in batch.passes:
             where = slice(None) if pass_.where is None else pass_.where
             values, not_null = origin.read(pass_.origin)
-            _check_nulls(not_null, origin.array, self._op)
+            if not_null is not None and self._op.rules.nulls == "error":
+                _check_not_null(not_null, origin.array)
             if origin.array.unset is not None:
                 origin.nunset += int(np.count_nonzero(values == origin.array.unset))
             apply = Steps(self._op, self._datatype)  # one for each pass: it remembers bounds of the elements

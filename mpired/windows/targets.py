@@ -48,7 +48,7 @@ class WindowFile:
 
     name: str
     format: Format
-    windows: Sequence[Array]  # the arrays to change: one, or one for each column
+    arrays: Sequence[Array]  # to change: one, or one for each column
     file: Target | Draft | None = None  # a locked file, or the draft of a new file; `None` in a dry run
     nbytes: int = 0  # of the file
     fd: int = -1  # of the file or, if it is written again, of its scratch file
@@ -89,7 +89,7 @@ class WindowFile:
         assert self.scratch is not None  # noqa: S101 - not patched in place
         source = LocalSource(self.name, self.scratch.shared.path)
         changed: list[Array] = []
-        for array in (window._replace(source=source) for window in self.windows):
+        for array in (old._replace(source=source) for old in self.arrays):
             parts = zip(FIELDS, array.columns, strict=True) if len(array.columns) > 1 else ()  # pairs of two arrays
             changed += [part_of(array, field)._replace(name=name) for field, name in parts] or [array]
         call_in_worker(context, self.template.name, write_to, draft.shared, self.format.rewrite, self.template, changed)
@@ -99,7 +99,7 @@ class WindowFile:
     def check_commit(self, commit: str) -> None:
         """Raise `UsageError` if `commit` requires to patch a file that can only be written again."""
         if self.template is not None and commit == "journal":
-            are_pairs = any(len(array.columns) > 1 for array in self.windows)
+            are_pairs = any(len(array.columns) > 1 for array in self.arrays)
             chunked = "are pairs of two arrays" if are_pairs else "have chunks, codecs or missing values"
             obstacle = chunked if self.format.in_place else f"are encoded or checked by {self.format.name}"
             reason = f"changes elements where they lie, and those of {self.name} {obstacle}"
@@ -131,12 +131,12 @@ def open_window(source: LocalSource, request: WindowRequest, target: Target | No
     if not row.updatable:
         raise UsageError(source.name, f"is {row.name}, of which no file is updated; write its elements to another")
     if flat := arrays_in_place(file):
-        windows = [array._replace(nullable=False) for array in flat]
-        return WindowFile(source.name, row, windows, target, source.nbytes, -1 if target is None else target.fd)
+        arrays = [array._replace(nullable=False) for array in flat]
+        return WindowFile(source.name, row, arrays, target, source.nbytes, -1 if target is None else target.fd)
     nbytes = row.rewriting(file.source)  # raises if the file cannot be written again
     window = WindowFile(source.name, row, (), target, source.nbytes, template=file.source, rewriting=nbytes)
     if target is None:
-        return replace(window, windows=[_native(source, array, row, request) for array in file.buffers])
+        return replace(window, arrays=[_native(source, array, row, request) for array in file.buffers])
     arrays = [inputs.context.worker.decoding(within_budget(array, inputs.context)) for array in file.buffers]
     elements = (blocks(array, max(1, _BLOCK_NBYTES // array.datatype.itemsize)) for array in arrays)
     return _decode(window, arrays, elements, request, stack)
@@ -221,7 +221,7 @@ def _new_columns(name: str, row: Format, request: WindowRequest, draft: Draft | 
     window = WindowFile(name, row, (), draft, nbytes, template=model.source, rewriting=row.rewriting(model.source))
     if draft is None:
         source = LocalSource(name, name, (0, 0, 0, 0))
-        return replace(window, windows=[_native(source, array, row, request) for array in model.buffers])
+        return replace(window, arrays=[_native(source, array, row, request) for array in model.buffers])
     return _decode(window, model.buffers, map(partial(_initial, request.op), model.buffers), request, stack)
 
 
@@ -237,7 +237,7 @@ def _decode(
     scratch = stack.enter_context(Scratch(window.file.directory, window.name))
     status = window.file.status if isinstance(window.file, Target) else os.fstat(scratch.fd)
     source = LocalSource(window.name, scratch.shared.path, stamp_of(status))
-    windows, end, has_nulls = [], 0, window.format.has_nulls and not window.format.has_arrays
+    arrays, end, has_nulls = [], 0, window.format.has_nulls and not window.format.has_arrays
     for column, parts in zip(columns, elements, strict=True):
         array = _native(source, column, window.format, request)._replace(offset=end)
         if array.marked is None and (array.nullable or (column.nulls != 0 and has_nulls)):
@@ -245,8 +245,8 @@ def _decode(
         write_native(array, parts, scratch.fd)
         end = array.end if array.validity is None else array.validity + array.count
         end += -end % _ALIGNMENT
-        windows.append(array)
-    return replace(window, windows=windows, scratch=scratch, fd=scratch.fd)
+        arrays.append(array)
+    return replace(window, arrays=arrays, scratch=scratch, fd=scratch.fd)
 
 
 def _native(source: Source, column: Array, row: Format, request: WindowRequest) -> Array:

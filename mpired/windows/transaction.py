@@ -100,7 +100,7 @@ class WindowUpdate:
         self.windows, self._stack, first = windows, stack, windows[0]
         if request.complete is not None:
             _check_one(first)
-            request = request.complete(request, first.windows[0].datatype)
+            request = request.complete(request, first.arrays[0].datatype)
         self.request = request
         self._opened = [origin for arrays in request.origins for origin in arrays]
         for origin in self._opened:
@@ -111,27 +111,26 @@ class WindowUpdate:
             warn_of_hard_links(request.windows)
         log.warn(*request.warnings)
         self._origins: list[Sequence[Origin]] = []
-        names = [window.name for window in first.windows]
+        names = [array.name for array in first.arrays]
         for arrays in request.origins:  # in the order of the target's arrays, if both have the same names
             by_name = {origin.array.name: origin for origin in arrays}
             have_same_names = len(by_name) == len(names) and by_name.keys() == set(names)
             self._origins.append([by_name[name] for name in names] if have_same_names else arrays)
         self._check()
-        shapes, whole = [request.origin_shape] * len(first.windows), request.whole
+        shapes, whole = [request.origin_shape] * len(first.arrays), request.whole
         if self._origins:
-            shapes = [OriginShape(array.name, array.count, array.array.shape, whole) for array in self._origins[0]]
+            shapes = [OriginShape(part.name, part.count, part.array.shape, whole) for part in self._origins[0]]
         placement = request.placement
         # whether elements with the same index are combined, in whatever order each file stores the dimensions
         self._by_shape = placement.indices is None and not placement.has_displacement and shapes[0].whole
         # for each array the selection in each window
         selections = [
-            placement.select([window.windows[i] for window in windows], shape) for i, shape in enumerate(shapes)
+            placement.select([window.arrays[i] for window in windows], shape) for i, shape in enumerate(shapes)
         ]
         self._first_selections = selections[0]
         for window, of_window in zip(windows, zip(*selections, strict=True), strict=True):
             chosen = [(i, selection) for i, selection in enumerate(of_window) if selection and selection.entries]
-            offsets = [array.offset for array in window.windows]
-            window.selections = sorted(chosen, key=lambda item: offsets[item[0]])
+            window.selections = sorted(chosen, key=lambda item: window.arrays[item[0]].offset)
             window.changed_nbytes = sum(selection.nbytes for _, selection in chosen)
             window.origins = range(len(request.origins) if chosen else 0)
             if request.keys and chosen:
@@ -139,7 +138,7 @@ class WindowUpdate:
         if request.inputs.context.max_memory is not None:
             self._check_memory()
         self.entries = tuple(sum(selection.entries for selection in row if selection) for row in selections)
-        self.fetched = np.zeros(self.entries[0], first.windows[0].datatype.form) if request.fetch else None
+        self.fetched = np.zeros(self.entries[0], first.arrays[0].datatype.form) if request.fetch else None
         if self.fetched is not None and request.inputs.nullable:
             self.fetched = masked(self.fetched, mask=False)
 
@@ -151,7 +150,7 @@ class WindowUpdate:
     @property
     def datatypes(self) -> tuple[Datatype, ...]:
         """The datatypes of the elements of each array."""
-        return tuple(array.datatype for array in self.windows[0].windows)
+        return tuple(array.datatype for array in self.windows[0].arrays)
 
     @property
     def names(self) -> list[str]:
@@ -167,17 +166,16 @@ class WindowUpdate:
     @property
     def fetched_model(self) -> Model:
         """The model of the fetched elements: like their window, or the first window if there are several."""
-        count, target = self.entries[0], self.windows[0]
-        window = target.windows[0]
-        shape: tuple[int, ...] | None = None if window.shape is None else (count,)
+        count, window = self.entries[0], self.windows[0]
+        shape: tuple[int, ...] | None = None if window.arrays[0].shape is None else (count,)
         selections = zip(self.windows, self._first_selections, strict=True)
         fetched = [(file, selection.shape) for file, selection in selections if selection]
         if len(fetched) == 1:
-            target, shape = fetched[0]
-            window = target.windows[0]
-        array = window.result._replace(count=count, shape=shape, name="", parts=(), modelled_on=())
-        array = array._replace(nullable=window.nullable)
-        return Model(target.format.name, (array,), window.source, context=self.request.inputs.context)
+            window, shape = fetched[0]
+        like = window.arrays[0]
+        array = like.result._replace(count=count, shape=shape, name="", parts=(), modelled_on=())
+        array = array._replace(nullable=like.nullable)
+        return Model(window.format.name, (array,), like.source, context=self.request.inputs.context)
 
     def _check(self) -> None:
         """Check the op, the datatypes and the arrays of the windows and origins."""
@@ -186,27 +184,27 @@ class WindowUpdate:
         if request.inputs.is_particular:
             check_formats(request.inputs, self._formats)
         for target in self.windows:
-            ops.check_buffers(op, [(array.name, array.datatype) for array in target.windows], use)
-            if len(target.windows) != len(first.windows):
+            ops.check_buffers(op, [(array.name, array.datatype) for array in target.arrays], use)
+            if len(target.arrays) != len(first.arrays):
                 reason = "has other arrays than the first window; choose those of both with `columns`"
                 raise CountError(target.name, reason)
             if request.accumulate_in is not None:
                 self._check_accumulate_in(target, request.accumulate_in)
             for arrays in self._origins:
                 _compare(target, arrays, request.accumulate_in)
-            for i, window in enumerate(target.windows):
-                ops.check_rules(op, [window.datatype], 1)
-                has_null = window.nullable or not request.inputs.nullable or ops.stands_for_null(op, window.datatype)
-                have_nulls = [window.nulls != 0, *(arrays[i].array.nulls != 0 for arrays in self._origins)]
-                if not has_null and ops.may_be_null(op, window.datatype, have_nulls):
-                    hint = "declare a `_FillValue` in it" if window.name else "use `nulls='ignore'`"
-                    raise ops.null_refused(op, window.datatype, window.source.name, hint)
+            for i, array in enumerate(target.arrays):
+                ops.check_rules(op, [array.datatype], 1)
+                has_null = array.nullable or not request.inputs.nullable or ops.stands_for_null(op, array.datatype)
+                have_nulls = [array.nulls != 0, *(arrays[i].array.nulls != 0 for arrays in self._origins)]
+                if not has_null and ops.may_be_null(op, array.datatype, have_nulls):
+                    hint = "declare a `_FillValue` in it" if array.name else "use `nulls='ignore'`"
+                    raise ops.null_refused(op, array.datatype, array.source.name, hint)
         if request.fetch:
             _check_one(first)
 
     def _check_accumulate_in(self, target: WindowFile, wide: Datatype) -> None:
         """Raise `UsageError` if a target does not have the datatype of `accumulate_in`."""
-        op, types = self.request.op, list(dict.fromkeys(array.datatype for array in target.windows))
+        op, types = self.request.op, list(dict.fromkeys(array.datatype for array in target.arrays))
         # Different datatypes of several arrays must only be narrower.
         if all(row.form == wide.form or (types[1:] and holds(wide, row)) for row in types):
             return
@@ -225,7 +223,7 @@ class WindowUpdate:
                 in_order = in_order and selection.in_order
                 nbytes += selection.memory_nbytes
                 if request.fetch:
-                    nbytes += selection.entries * window.windows[i].datatype.itemsize
+                    nbytes += selection.entries * window.arrays[i].datatype.itemsize
         for origin in self._opened:
             nbytes += origin.selection_nbytes + (0 if in_order else origin.count * origin.datatype.itemsize)
         # A worker that writes a target again needs as much as this process.
@@ -265,7 +263,7 @@ class WindowUpdate:
                 new_keys = window.keys.append(new, durable=durable) if window.keys and new else b""
                 window.update.seal(new_keys)
         if self.fetched is not None:
-            self.windows[0].windows[0].datatype.clear_padding(np.ma.getdata(self.fetched))
+            self.windows[0].arrays[0].datatype.clear_padding(np.ma.getdata(self.fetched))
 
     def _combine(self) -> Iterator[int]:
         """Combine the origins into each window, and yield the bytes of combined elements."""
@@ -276,7 +274,7 @@ class WindowUpdate:
                 window.update = window.begin(self.request)
                 self._stack.enter_context(window.update)
             for i, selection in window.selections if window.origins or self.fetched is not None else ():
-                array, origins = window.windows[i], [self._origins[number][i] for number in window.origins]
+                array, origins = window.arrays[i], [self._origins[number][i] for number in window.origins]
                 by_shape = self._by_shape and len(array.shape or ()) > 1
                 if by_shape or any(origin.datatype != array.datatype for origin in origins):
                     origins = [origin.converted(array, op.rules.missing, by_shape=by_shape) for origin in origins]
@@ -314,31 +312,31 @@ class WindowUpdate:
 
 def _check_one(target: WindowFile) -> None:
     """Raise `UsageError` if a target has several arrays: a call that fetches is on one."""
-    if len(target.windows) > 1:
-        names = ", ".join(window.name for window in target.windows)
-        reason = f"has {number(len(target.windows), target.format.noun)} ({names}), and one is needed"
+    if len(target.arrays) > 1:
+        names = ", ".join(array.name for array in target.arrays)
+        reason = f"has {number(len(target.arrays), target.format.noun)} ({names}), and one is needed"
         raise UsageError(target.name, f"{reason}; choose one with `columns`")
 
 
 def _compare(target: WindowFile, arrays: Sequence[Origin], wide: Datatype | None) -> None:
     """Raise an error unless an origin has the arrays of a target; `wide` is the datatype of `accumulate_in`."""
-    if len(arrays) != len(target.windows):
-        reason = f"has {number(len(arrays), target.format.noun)}, but the target has {len(target.windows)}"
-        names = [origin.array.name for origin in arrays], "the target", [array.name for array in target.windows]
+    if len(arrays) != len(target.arrays):
+        reason = f"has {number(len(arrays), target.format.noun)}, but the target has {len(target.arrays)}"
+        names = [origin.array.name for origin in arrays], "the target", [array.name for array in target.arrays]
         raise CountError(arrays[0].name, f"{reason}{lacking('it', *names)}; choose with `columns`")
-    for origin, window in zip(arrays, target.windows, strict=True):
+    for origin, array in zip(arrays, target.arrays, strict=True):
         name = origin.array.name
-        if len(arrays) > 1 and name and window.name and name != window.name:
-            reason = f"has {name!r} where the target has {window.name!r}"
+        if len(arrays) > 1 and name and array.name and name != array.name:
+            reason = f"has {name!r} where the target has {array.name!r}"
             raise DatatypeError(origin.name, f"{reason}; choose those of both with `columns`")
-        is_narrower = wide is not None and holds(window.datatype, origin.datatype)
-        if origin.datatype is not window.datatype and not is_narrower:
-            reason = f"has datatype {origin.datatype.label}, but the target has {window.datatype.label}"
-            types, hint = [array.datatype for array in target.windows], ""
-            if wide is None and all(holds(row, array.datatype) for row, array in zip(types, arrays, strict=True)):
+        is_narrower = wide is not None and holds(array.datatype, origin.datatype)
+        if origin.datatype is not array.datatype and not is_narrower:
+            reason = f"has datatype {origin.datatype.label}, but the target has {array.datatype.label}"
+            types, hint = [row.datatype for row in target.arrays], ""
+            if wide is None and all(holds(row, part.datatype) for row, part in zip(types, arrays, strict=True)):
                 widest = next((row for row in types if all(holds(row, other) for other in types)), None)
                 hint = f", or widen it with `accumulate_in={'longdouble' if widest is None else widest.name.lower()!r}`"
             raise DatatypeError(origin.name, f"{reason}; both sides need the same one (MPI-4.1, 12.3.4){hint}")
-        fields = origin.array.stored.names or (), window.stored.names or ()
-        if fields[0] != fields[1] and (reason := reordered(*fields, window.datatype)):
-            raise DatatypeError(origin.name, f"has {reason}, as the target has them")
+        fields = origin.array.stored.names or (), array.stored.names or ()
+        if fields[0] != fields[1] and (difference := reordered(*fields, array.datatype)):
+            raise DatatypeError(origin.name, f"has {difference}, as the target has them")
