@@ -22,7 +22,7 @@ from mpired.ops.state import Elements
 from mpired.options import Options
 from mpired.queries.elements import numbers
 from mpired.queries.figures import Figures, Plane, Shown, measure
-from mpired.queries.pictures import MOST_CELLS, answered, axis_label, check_replaces_none, drawing
+from mpired.queries.pictures import MOST_CELLS, answered, axis_label, check_replaces_none, drawing, mesh
 from mpired.ranks.opening import check_formats, compare, warn_of_units
 from mpired.sources.open import check_unchanged
 from mpired.values import parsed_index
@@ -136,7 +136,9 @@ def _map(file: RankFile, buffers: Sequence[Array], chosen: Selection) -> Plane:
     blocks = shown.read(buffers, [range(shown.count)])
     parts = zip(*(_numbers(buffers[0].datatype, *elements) for _, elements in blocks), strict=True)
     shape = [len(axes[axis]) for axis in chosen.kept]
-    names, degrees = zip(*(_axis(file, buffers[0], axis, chosen) for axis in chosen.kept), strict=True)
+    names, degrees = mesh(file, buffers[0], chosen.kept, axes)
+    if not names:
+        names, degrees = zip(*(_axis(file, buffers[0], axis, chosen) for axis in chosen.kept), strict=True)
     planes = tuple(np.concatenate(part).reshape(shape) for part in parts)
     return Plane(planes, tuple(steps), names, degrees, len(buffers) > 1)
 
