@@ -198,20 +198,6 @@ def test_a_picture_appears_as_every_result(tmp_path):
     refused(run("show", "a.npy", "--png", "link.png", "-f", cwd=tmp_path), 2, "is the file of the elements")
 
 
-def test_a_plane_of_a_cube_is_drawn(tmp_path):
-    """As the same numbers in a file of their own, but for the names of the axes."""
-    cube = np.random.default_rng(0).random((3, 20, 30))
-    np.save(tmp_path / "cube.npy", cube)
-    images = []
-    for sliced, plane in (("1", cube[1]), (":,4,2:30", cube[:, 4, 2:30])):
-        np.save(tmp_path / "plane.npy", plane)
-        for words in (("cube.npy", "--slice", sliced), ("plane.npy",)):
-            assert run("show", *words, "-f", "--png", "p.png", cwd=tmp_path).status == 0
-            images.append(pixels(tmp_path / "p.png")[60:430, 75:590])  # the map alone
-        assert np.array_equal(*images[-2:])
-    assert not np.array_equal(images[0], images[2])
-
-
 EXTREME = {
     "huge": np.array([1e308, -1e308, 1.7e308, 0]),
     "equal": np.full(4, -1.7e308),
