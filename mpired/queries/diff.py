@@ -515,8 +515,13 @@ def diff(a: _File | Sequence[_File], b: _File | Sequence[_File], options: Option
     if isinstance(a, str | RankObject) and isinstance(b, str | RankObject):
         are_folders = [isinstance(file, str) and os.path.isdir(file) and not is_one_rank(file) for file in (a, b)]
         if not all(are_folders):
-            if any(are_folders) and isinstance(other := b if are_folders[0] else a, str):
-                open_source(other, context)  # a missing file is an error before the comparison with a directory
+            if any(are_folders):
+                folder, other = (a, b) if are_folders[0] else (b, a)
+                if isinstance(other, str):
+                    open_source(other, context)  # raises an error if it is missing
+                same = os.path.join(str(folder), os.path.basename(_name(other)))
+                hint = f"compare {same!r}" if os.path.exists(same) else "name a file in it"
+                raise BufferFileError(str(folder), f"is a directory, and {_name(other)} is a file; {hint}")
             return _diff_pair((a, b), options, context, typed=part(INPUTS, options) != part(INPUTS, checked(DIFF, {})))
     elif isinstance(single := a, str | RankObject) or isinstance(single := b, str | RankObject):
         raise UsageError(_name(single), "is a file, and the other is a list; give two lists or files")

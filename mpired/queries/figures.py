@@ -6,7 +6,7 @@ import itertools
 import math
 import operator
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -111,8 +111,8 @@ class Plane(NamedTuple):
 
     parts: tuple[np.ndarray, ...]  # the numbers of each component
     steps: tuple[int, ...]  # distances of the rows and columns in the array: 1 if all are there
-    axes: tuple[str, ...]  # names of the axes
-    degrees: tuple[np.ndarray | None, ...]  # latitudes or longitudes along each axis; `None` without them
+    axes: Sequence[str]  # names of the axes
+    degrees: Sequence[np.ndarray | None]  # latitudes or longitudes along each axis, or of each cell; `None` without
     is_difference: bool  # whether the numbers are differences, drawn with one scale of colours on both sides of 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
@@ -28,6 +29,9 @@ from mpired.sources.open import check_no_input
 MAX_CELLS = 1000
 """The maximum number of cells of a map along each axis."""
 _BINS = 100
+_MAX_COORDINATES = 1 << 24  # elements of latitudes that are read
+_MAX_DEGREES = 720
+_NORTH = re.compile(r"degrees?_?n(orth)?", re.IGNORECASE)
 _T = TypeVar("_T")
 Query: TypeAlias = Callable[[Context], tuple[_T, bytes | None]]
 """Reads files, and returns the answer and, with `png`, a picture; raises an error if a file has changed."""
@@ -76,24 +80,70 @@ def drawing() -> ModuleType:
     return module
 
 
-def axis_label(file: RankFile, array: Array, axis: int, indices: range) -> tuple[str, np.ndarray | None]:
-    """Return the label of an axis with these indices, and their latitudes or longitudes, None without coordinates."""
-    name = next(iter(array.dims[axis : axis + 1]), "") or f"axis {axis}"
-    coordinate = name, array.dimensions[axis : axis + 1]
+def axis_labels(
+    file: RankFile, array: Array, axes: Sequence[int], indices: Sequence[range], steps: Sequence[int]
+) -> tuple[list[str], list[np.ndarray | None]]:
+    """Return the labels of the axes of a plane, and the latitudes or longitudes along each or of each cell, or None."""
+    thinned = [*indices]
+    for axis, step in zip(axes, steps, strict=True):
+        thinned[axis] = indices[axis][::step]
+    names, degrees = _curvilinear(file, array, axes, thinned)
+    for axis in () if names else axes:
+        name, along = next(iter(array.dims[axis : axis + 1]), "") or f"axis {axis}", indices[axis]
+        place, coordinate = (name, array.dimensions[axis : axis + 1]), None
+        for header in _coordinates_in_degrees(file):
+            if coordinate is None and (header.name.rpartition("/")[2], header.shape) == place:
+                coordinate = header
+        if coordinate is not None:
+            name = f"{name} [{coordinate.unit}]"
+        elif len(along) < array.dimensions[axis] or along.step < 0:
+            name += f", from {along[0]}" + ("" if along.step == 1 else f" in steps of {along.step}")
+        names.append(name)
+        degrees.append(None if coordinate is None else _values(file, coordinate)[list(along)])
+    return names, degrees
+
+
+def _curvilinear(
+    file: RankFile, array: Array, axes: Sequence[int], indices: Sequence[range]
+) -> tuple[list[str], list[np.ndarray | None]]:
+    """Return the labels, the latitudes and the longitudes of the cells of a plane; nothing if the file has none."""
+    dims, coordinate_names = [array.dims[axis] for axis in axes if array.dims], list[str]()
+    for header in file.headers:
+        if header.name == array.name:
+            coordinate_names += header.attributes.get("coordinates", "").split()
+    coordinates: dict[bool, ArrayHeader] = {}  # by whether these are latitudes
+    for header in _coordinates_in_degrees(file):
+        is_named = header.name.rpartition("/")[2] in coordinate_names and header.count <= _MAX_COORDINATES
+        if is_named and {*dims} <= {*header.dims} <= {*array.dims}:
+            coordinates[_NORTH.fullmatch(header.unit) is not None] = header
+    names, degrees = list[str](), list[np.ndarray | None]()
+    has_both = len(coordinates) == len({*dims}) == 2  # noqa: PLR2004 - coordinates, and axes
+    for header in (coordinates[True], coordinates[False]) if has_both else ():
+        cells = _values(file, header)[np.ix_(*(indices[array.dims.index(dim)] for dim in header.dims))].squeeze()
+        if not (np.abs(cells) <= _MAX_DEGREES).all():  # NaN, or a fill value
+            return [], []
+        degrees.append(cells if header.dims.index(dims[0]) < header.dims.index(dims[1]) else cells.T)
+        names.append(f"{header.name.rpartition('/')[2]} [{header.unit}]")
+    return names, degrees
+
+
+def _coordinates_in_degrees(file: RankFile) -> list[ArrayHeader]:
+    """Return the headers of coordinates in degrees; a comparison of all arrays has them among its buffers."""
     kept: Any = file.kept
-    # A comparison of all arrays has the coordinates among its buffers.
-    arrays: list[ArrayHeader | Array] = [*(kept.carried if isinstance(kept, KeptArrays) else ()), *file.buffers]
-    for candidate in arrays:
-        if (candidate.name.rpartition("/")[2], candidate.shape) == coordinate and candidate.unit.startswith("degree"):
-            if isinstance(candidate, Array):
-                values, *_ = next(blocks(candidate, candidate.count))
-            else:
-                values, *_ = kept.values(candidate)
-            return f"{name} [{candidate.unit}]", values[list(indices)]
-    if indices == range(array.dimensions[axis]):
-        return name, None
-    first, second = indices[:2]
-    return f"{name}, from {first}" + ("" if second == first + 1 else f" in steps of {second - first}"), None
+    headers = [*(kept.carried if isinstance(kept, KeptArrays) else ()), *file.headers]
+    return [header for header in headers if header.unit.startswith("degree")]
+
+
+def _values(file: RankFile, coordinate: ArrayHeader) -> np.ndarray:
+    """Return the values of a coordinate, unpacked, with NaN for missing values."""
+    kept: Any = file.kept
+    if isinstance(kept, KeptArrays) and coordinate in kept.carried:
+        (values,) = kept._replace(carried=(coordinate,)).arrays().values()
+        return np.ma.filled(np.ma.asarray(values, np.float64), np.nan)
+    array = next(buffer for buffer in file.buffers if buffer.name == coordinate.name)
+    values, valid = next(blocks(array, array.count))
+    order: Any = "F" if array.fortran_order else "C"
+    return (values if valid is None else np.where(valid, values, np.nan)).reshape(array.dimensions, order=order)
 
 
 class DifferenceMap:
@@ -123,7 +173,7 @@ class DifferenceMap:
         figures = Figures(name, "", None, self._array.count, self._array.shape, "", 0, (part,), None)
         plane = None
         if self._axes:
-            labels = [axis_label(self._file, self._array, i, range(self._array.dimensions[i])) for i in self._axes]
-            names, degrees = zip(*labels, strict=True)
+            whole = [*map(range, self._array.dimensions)]
+            names, degrees = axis_labels(self._file, self._array, self._axes, whole, self._steps)
             plane = Plane((self._cells,), tuple(self._steps), names, degrees, is_difference=False)
         return figures, value_type("elements that differ"), plane

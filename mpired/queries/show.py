@@ -22,7 +22,7 @@ from mpired.ops.state import Elements
 from mpired.options import Options
 from mpired.queries.elements import numbers
 from mpired.queries.figures import Figures, Plane, Shown, measure
-from mpired.queries.pictures import MAX_CELLS, answer_query, axis_label, check_replaces_none, drawing
+from mpired.queries.pictures import MAX_CELLS, answer_query, axis_labels, check_replaces_none, drawing
 from mpired.ranks.opening import check_formats, compare, warn_of_units
 from mpired.sources.open import check_unchanged
 from mpired.values import parsed_index
@@ -136,7 +136,7 @@ def _plane(file: RankFile, buffers: Sequence[Array], chosen: Selection) -> Plane
     blocks = thinned.read(buffers, [range(thinned.count)])
     parts = zip(*(_components(buffers[0].datatype, *elements) for _, elements in blocks), strict=True)
     shape = [len(axes[axis]) for axis in chosen.kept]
-    names, degrees = zip(*(axis_label(file, buffers[0], axis, chosen.axes[axis]) for axis in chosen.kept), strict=True)
+    names, degrees = axis_labels(file, buffers[0], chosen.kept, chosen.axes, steps)
     planes = tuple(np.concatenate(part).reshape(shape) for part in parts)
     return Plane(planes, tuple(steps), names, degrees, len(buffers) > 1)
 
