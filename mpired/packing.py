@@ -1,4 +1,8 @@
-"""Files whose elements are of derived types, packed and unpacked (MPI_Pack, MPI_Unpack; MPI-4.1, 5.2)."""
+"""Packing and unpacking of raw files whose elements have derived datatypes (MPI_Pack, MPI_Unpack; MPI-4.1, 5.2).
+
+The file of records has elements one extent apart, with gaps. The packed file has the same elements as units without
+gaps; a unit is the smallest group of entries that the datatype repeats, and often one number.
+"""
 
 from __future__ import annotations
 
@@ -34,19 +38,19 @@ from mpired.sources.open import check_no_input, check_unchanged, open_source
 from mpired.sources.source import OpenSource, Source, local_fd
 
 _BYTE = parse("byte")[0]
-_MAX_END = 2**63 - 1  # the most bytes of a file, whatever the file system
+_MAX_END = 2**63 - 1  # bytes; the limit of a file on every file system
 
 
 class PackedUnit(NamedTuple):
-    """Elements one after another: units that are predefined types, pairs or structures of them."""
+    """The unit of packed elements: a predefined datatype, a pair or a structure of them."""
 
-    datatype: Datatype  # the unit: the fewest entries that, repeated, are an element
-    per_element: int  # units of an element
-    stored: np.dtype  # the NumPy form of a unit as it comes out of the records: without gaps, in their byte order
+    datatype: Datatype
+    per_element: int  # units
+    stored: np.dtype  # the unit without gaps, in the byte order of the records
 
     @classmethod
     def of(cls, inputs: InputOptions, datatype: Datatype, *, as_bytes: bool) -> PackedUnit:
-        """Return the packed form of a type; `as_bytes` allows bytes where NumPy has no type of the entries."""
+        """Return the unit of a datatype; with `as_bytes` a byte if NumPy has no dtype of the entries."""
         try:
             unit = unit_of(datatype)
             return cls(unit, datatype.size // unit.size, unit.packed_form.newbyteorder(inputs.order))
@@ -58,17 +62,17 @@ class PackedUnit(NamedTuple):
 
 @dataclass(frozen=True)
 class Transfer:
-    """A packing or an unpacking that has passed all checks."""
+    """A checked packing or unpacking."""
 
     records: Records  # the elements with gaps
     packed: PackedUnit
-    sources: tuple[Source, ...]  # that are read
+    sources: tuple[Source, ...]  # the files to read
     path: str  # of the result
-    format: str
+    format: str  # of the result
     overwrite: bool  # whether the result may replace a file
     function: ClassVar[str]  # of MPI
-    folders: ClassVar[tuple[str, ...]] = ()  # that are made for results
-    # the file whose other bytes stay, of an unpacking; `None` for zeros
+    folders: ClassVar[tuple[str, ...]] = ()  # for `attempts`: a packing creates no folders
+    # the file whose bytes between the elements stay, `None` if they become zeros; of an unpacking only
     target: Source | None = field(default=None, kw_only=True)
 
     @property
@@ -78,9 +82,9 @@ class Transfer:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One unit an element, or a row of them."""
-        each = self.packed.per_element
-        return (self.records.count,) if each == 1 else (self.records.count, each)
+        """The shape of the units: a row for each element with several."""
+        per_element = self.packed.per_element
+        return (self.records.count,) if per_element == 1 else (self.records.count, per_element)
 
     @property
     def paths(self) -> list[str]:
@@ -90,10 +94,10 @@ class Transfer:
     renamed = paths
 
     def run(self, context: Context, locked: LockedTargets) -> None:
-        """Write the result and commit it; `locked` has the file that it replaces."""
-        packing = Compression.of(self.path, None) if self.target is None else None
+        """Write and commit the result; `locked` has the lock of a replaced file."""
+        compression = Compression.of(self.path, None) if self.target is None else None
         with open_output(
-            self.path, overwrite=self.overwrite, context=context, locked=locked, packing=packing
+            self.path, overwrite=self.overwrite, context=context, locked=locked, packing=compression
         ) as output:
             self.write(output, context.progress)
             check_unchanged(self.sources)
@@ -104,8 +108,8 @@ class Transfer:
         raise NotImplementedError
 
 
-def _described(options: Options, context: Context) -> tuple[InputOptions, Datatype]:
-    """Return the options that describe the records, and their datatype."""
+def _record_options(options: Options, context: Context) -> tuple[InputOptions, Datatype]:
+    """Return the input options of the records, and the datatype of their elements."""
     inputs = InputOptions.of(part(INPUTS, part(RECORDS, options)), context)
     if inputs.datatype is None:
         raise UsageError("`type`", "is missing; give the type of the elements of the records")
@@ -114,13 +118,13 @@ def _described(options: Options, context: Context) -> tuple[InputOptions, Dataty
 
 @dataclass(frozen=True)
 class Packing(Transfer):
-    """A packing that has passed all checks."""
+    """A checked packing."""
 
     layout: Layout
     function = "MPI_Pack"
 
     def write(self, output: Output, progress: Progress) -> None:
-        """Write the units, directly or by an encoder."""
+        """Write the units, in place in a flat format, else with the encoder of the format."""
         if isinstance(self.layout, FlatLayout):
             output.allocate(self.layout.end(self.count))
             with calls.errors_name(output.name):
@@ -134,7 +138,7 @@ class Packing(Transfer):
                 self.layout.encode([packed], output.fd)
 
     def gather(self, scratch: Scratch, progress: Progress) -> Array:
-        """Pack into a scratch file, and return the array in it."""
+        """Pack into a scratch file, and return the array of units in it."""
         scratch.allocate(self.records.nbytes)
         for _ in progress(self._write(scratch, FlatLayout(self.packed.stored)), self.records.nbytes):
             pass
@@ -142,65 +146,65 @@ class Packing(Transfer):
         return Array(source, self.packed.datatype, self.count, self.packed.stored)
 
     def _write(self, output: Output | Scratch, layout: FlatLayout) -> Iterator[int]:
-        """Write the units in the form of the layout, and yield the number of their bytes."""
-        at, start = layout.offset, 0
+        """Write the units as the dtype of the layout, and yield the bytes of each block in the records."""
+        offset, start = layout.offset, 0
         with closing(self.sources[0].open()) as file, step("packing"):
             for units in self._blocks(file):
                 block = units if layout.stored == units.dtype else in_form(units, layout.stored, output.name, start)
                 with calls.errors_name(output.name):
-                    calls.pwrite_all(output.fd, np.ascontiguousarray(block).view(np.uint8).data, at)
-                at, start = at + block.nbytes, start + len(block)
+                    calls.pwrite_all(output.fd, np.ascontiguousarray(block).view(np.uint8).data, offset)
+                offset, start = offset + block.nbytes, start + len(block)
                 yield units.nbytes
 
     def _blocks(self, file: OpenSource) -> Iterator[np.ndarray]:
-        """Yield the units in order, many at a time; a read may end within one."""
-        nbytes, have = self.packed.stored.itemsize, 0
-        kept: list[np.ndarray] = []
+        """Yield the units in order, in blocks; a piece of the records may end within a unit."""
+        itemsize, nbytes = self.packed.stored.itemsize, 0
+        pieces: list[np.ndarray] = []
         for run in transfer.cut(self.records.part(0, self.records.count)):
-            kept.append(np.empty(run.copies * run.of.size, np.uint8))
-            spread.gather(file, self.sources[0], run, kept[-1])
-            have += len(kept[-1])
-            if have >= transfer.BLOCK_BYTES:
-                joined = np.concatenate(kept)
-                end = have - have % nbytes
-                yield joined[:end].view(self.packed.stored)
-                kept, have = [joined[end:]], have - end
-        if have:
-            yield np.concatenate(kept).view(self.packed.stored)
+            pieces.append(np.empty(run.copies * run.of.size, np.uint8))
+            spread.gather(file, self.sources[0], run, pieces[-1])
+            nbytes += len(pieces[-1])
+            if nbytes >= transfer.BLOCK_BYTES:
+                octets = np.concatenate(pieces)
+                end = nbytes - nbytes % itemsize
+                yield octets[:end].view(self.packed.stored)
+                pieces, nbytes = [octets[end:]], nbytes - end
+        if nbytes:
+            yield np.concatenate(pieces).view(self.packed.stored)
 
 
 def plan_pack(file: PathLike, output: str, options: Options, context: Context, *, terminal: bool = False) -> Packing:
-    """Check a packing: the type, the file, the form of the result. Nothing is written."""
-    inputs, datatype = _described(options, context)
+    """Check the datatype, the file and the format of a packing, and return the packing."""
+    inputs, datatype = _record_options(options, context)
     check_are_data([output])
     limit = None if inputs.count is None else Records(datatype, inputs.count, inputs.offset).reach[1]
     source = unpacked(open_source(os.fspath(file), context, limit), inputs)
     check_no_input([output], [(source, "the records"), (options["types"], "the named datatypes")])
     check_records(source, inputs.offset)
     records = Records.of(source, datatype, inputs.offset, inputs.count)
-    chosen = output_format(output, options["to"], RAW.name, terminal=terminal)
-    packing = Compression.of(output, None)
-    context.check_memory(BASE_NBYTES + chosen.encoding + (packing.nbytes if packing else 0))
-    if inputs.is_external and not chosen.needs_type:
-        raise UsageError("`datarep`", f"external32 is a form of raw results, not of {chosen.name}; add `to='raw'`")
-    packed = PackedUnit.of(inputs, datatype, as_bytes=chosen.needs_type and not inputs.is_external)
+    row = output_format(output, options["to"], RAW.name, terminal=terminal)
+    compression = Compression.of(output, None)
+    context.check_memory(BASE_NBYTES + row.encoding + (compression.nbytes if compression else 0))
+    if inputs.is_external and not row.needs_type:
+        raise UsageError("`datarep`", f"external32 is a form of raw results, not of {row.name}; add `to='raw'`")
+    packed = PackedUnit.of(inputs, datatype, as_bytes=row.needs_type and not inputs.is_external)
     stored = packed.datatype.external_form if inputs.is_external else packed.stored
-    plan = Packing(records, packed, (source,), output, chosen.name, options["overwrite"], FlatLayout(stored))
-    if chosen.needs_type:
-        return plan
-    units = Array.of_result(packed.datatype, plan.count, plan.shape, byte_order(stored))
-    return replace(plan, layout=chosen.prepare(Model(RAW.name, (units,), context=context)))
+    packing = Packing(records, packed, (source,), output, row.name, options["overwrite"], FlatLayout(stored))
+    if row.needs_type:
+        return packing
+    units = Array.of_result(packed.datatype, packing.count, packing.shape, byte_order(stored))
+    return replace(packing, layout=row.prepare(Model(RAW.name, (units,), context=context)))
 
 
 @dataclass(frozen=True)
 class Unpacking(Transfer):
-    """An unpacking that has passed all checks."""
+    """A checked unpacking."""
 
     units: Array
     function = "MPI_Unpack"
 
     def write(self, output: Output, progress: Progress) -> None:
-        """Write the bytes between the elements, and then the elements."""
+        """Write the bytes of the target or zeros, and then the elements over them."""
         with calls.errors_name(output.name):
             if self.target is None:
                 self.records.make_room(output.fd)
@@ -212,18 +216,18 @@ class Unpacking(Transfer):
 
     def _scatter(self, output: Output) -> Iterator[int]:
         """Write the elements, and yield the number of their bytes."""
-        rest = np.empty(0, np.uint8)
+        octets = np.empty(0, np.uint8)  # read and not written yet
         with closing(self._blocks()) as packed, calls.errors_name(output.name):
             for run in transfer.cut(self.records.part(0, self.records.count)):
                 nbytes = run.copies * run.of.size
-                while len(rest) < nbytes:
-                    rest = np.concatenate([rest, next(packed)])
-                spread.scatter(output.fd, run, rest[:nbytes])
-                rest = rest[nbytes:]
+                while len(octets) < nbytes:
+                    octets = np.concatenate([octets, next(packed)])
+                spread.scatter(output.fd, run, octets[:nbytes])
+                octets = octets[nbytes:]
                 yield nbytes
 
     def _blocks(self) -> Generator[np.ndarray, None, None]:
-        """Yield the packed bytes in order."""
+        """Yield the bytes of the units in order, in blocks."""
         step, start = max(1, transfer.BLOCK_BYTES // self.packed.stored.itemsize), 0
         for block, _ in blocks(self.units, step):
             units = as_in(self.packed.stored, block, self.packed.datatype, self.units.source.name, start)
@@ -232,27 +236,27 @@ class Unpacking(Transfer):
 
 
 def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: Options, context: Context) -> Unpacking:
-    """Check an unpacking: the type, the file, where its elements go. Nothing is written."""
-    declared, datatype = _described(options, context)
+    """Check the datatype, the packed file and the target of an unpacking, and return the unpacking."""
+    inputs, datatype = _record_options(options, context)
     check_are_data([output, into])
     check_no_input([output if into is None else os.fspath(into)], [(options["types"], "the named datatypes")])
-    inputs = InputOptions.of(part(INPUTS, part(PACKED, options)), context)
-    buffer, form = _opened(os.fspath(packed), declared, datatype, inputs)
-    buffer = context.worker.decoding(within_budget(buffer, context))
+    packed_inputs = InputOptions.of(part(INPUTS, part(PACKED, options)), context)
+    units, unit = _open_packed(os.fspath(packed), inputs, datatype, packed_inputs)
+    units = context.worker.decoding(within_budget(units, context))
     context.check_memory(BASE_NBYTES)
-    if buffer.fortran_order and sum(dim > 1 for dim in buffer.shape or ()) > 1:
-        reason = f"is in Fortran order, and an element is taken from a row of {buffer.shape}"
-        raise BufferFileError(buffer.source.name, f"{reason}; save it with numpy.ascontiguousarray")
-    records = Records(datatype, _elements(buffer, form, declared), declared.offset)
+    if units.fortran_order and sum(dim > 1 for dim in units.shape or ()) > 1:
+        reason = f"is in Fortran order, and an element is taken from a row of {units.shape}"
+        raise BufferFileError(units.source.name, f"{reason}; save it with numpy.ascontiguousarray")
+    records = Records(datatype, _count_elements(units, unit, inputs), inputs.offset)
     records.check_starts()
     records.check_apart("say a larger extent with resized(LB,EXTENT,TYPE), or fewer with `count`")
     if into is None:
         check_raw_suffix(output)
-        check_no_input([output], [(buffer.source, "the packed elements")])
+        check_no_input([output], [(units.source, "the packed elements")])
         if records.end > _MAX_END:
-            what = f"{records.count} elements of {datatype.label} at `offset={records.offset}`"
-            raise CountError(output, f"{what} end at byte {records.end}; files end at byte 2**63 - 1")
-        return Unpacking(records, form, (buffer.source,), output, RAW.name, options["overwrite"], buffer)
+            elements = f"{records.count} elements of {datatype.label} at `offset={records.offset}`"
+            raise CountError(output, f"{elements} end at byte {records.end}; files end at byte 2**63 - 1")
+        return Unpacking(records, unit, (units.source,), output, RAW.name, options["overwrite"], units)
     path = os.fspath(into)
     if output != "-":
         raise UsageError("`into`", "names the file to write; leave `output` out")
@@ -260,52 +264,55 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
         raise UsageError("`into`", f"{path} is a stream; give a file")
     check_are_files([path])
     target = open_source(path, context).kept()
-    check_records(target, declared.offset)
+    check_records(target, inputs.offset)
     records.check_inside(target)
-    return Unpacking(records, form, (buffer.source, target), path, RAW.name, True, buffer, target=target)  # noqa: FBT003
+    return Unpacking(records, unit, (units.source, target), path, RAW.name, True, units, target=target)  # noqa: FBT003
 
 
-def _opened(path: str, declared: InputOptions, datatype: Datatype, inputs: InputOptions) -> tuple[Array, PackedUnit]:
-    """Open a file of units, or of whole elements as reductions write them, and say which it is."""
-    # Once: a stream gives its bytes only once.
-    source = unpacked(open_source(path, inputs.context), inputs._replace(datatype=datatype))
-    units = PackedUnit.of(declared, datatype, as_bytes=not declared.is_external)
-    order = declared.byte_order or declared.type_order
-    packed = inputs._replace(byte_order=order, datarep=declared.datarep, packed=True)
+def _open_packed(
+    path: str, inputs: InputOptions, datatype: Datatype, packed_inputs: InputOptions
+) -> tuple[Array, PackedUnit]:
+    """Open a file of units, or of whole elements such as a reduction writes, and return its array and its unit."""
+    # The source is opened once, because the bytes of a stream can be read only once.
+    source = unpacked(open_source(path, packed_inputs.context), packed_inputs._replace(datatype=datatype))
+    unit = PackedUnit.of(inputs, datatype, as_bytes=not inputs.is_external)
+    order = inputs.byte_order or inputs.type_order
+    packed_inputs = packed_inputs._replace(byte_order=order, datarep=inputs.datarep, packed=True)
     try:
-        return _buffer(source, packed._replace(datatype=units.datatype), declared.count), units
+        return _inspect(source, packed_inputs._replace(datatype=unit.datatype), inputs.count), unit
     except DatatypeError:
         if datatype.memory.obstacle:
             raise
-        whole = PackedUnit(datatype, 1, datatype.packed_form.newbyteorder(declared.order))
+        element = PackedUnit(datatype, 1, datatype.packed_form.newbyteorder(inputs.order))
         with contextlib.suppress(DatatypeError):
-            return _buffer(source, packed._replace(datatype=datatype), declared.count), whole
+            return _inspect(source, packed_inputs._replace(datatype=datatype), inputs.count), element
         raise
 
 
-def _buffer(source: Source, packed: InputOptions, count: int | None) -> Array:
-    row = recognise(source, packed)
+def _inspect(source: Source, inputs: InputOptions, count: int | None) -> Array:
+    """Return the array of a packed file from which `count` elements are read, `None` for all."""
+    row = recognise(source, inputs)
     if row.needs_type and count == 0:
-        packed = packed._replace(count=0)  # of which any number of bytes has enough
-    file = row.inspect(source, packed)
-    check_formats(packed, {file.format}, raw_result=True)
+        inputs = inputs._replace(count=0)  # else the bytes would have to be whole units
+    file = row.inspect(source, inputs)
+    check_formats(inputs, {file.format}, raw_result=True)
     file.check(complete=True)
     return file.only_buffer()
 
 
-def _elements(buffer: Array, packed: PackedUnit, declared: InputOptions) -> int:
-    """Return how many whole elements a buffer of units holds, or those that are declared."""
-    name = buffer.source.name
-    if not packed.per_element:
-        if declared.count is None and buffer.count:
-            raise CountError(name, f"has {buffer.source.nbytes} bytes, and elements of {declared.datatype} have none")
-        return declared.count or 0
-    available, rest = divmod(buffer.count, packed.per_element)
-    if declared.count is not None:
-        if declared.count > available:
-            raise CountError(name, f"has {available} elements, fewer than `count={declared.count}`")
-        return declared.count
-    if rest:
-        reason = f"{buffer.count} x {packed.datatype.label} is not a multiple of {packed.per_element}"
+def _count_elements(units: Array, unit: PackedUnit, inputs: InputOptions) -> int:
+    """Return the number of elements to unpack: `count`, or all that the units make."""
+    name = units.source.name
+    if not unit.per_element:
+        if inputs.count is None and units.count:
+            raise CountError(name, f"has {units.source.nbytes} bytes, and elements of {inputs.datatype} have none")
+        return inputs.count or 0
+    available, remainder = divmod(units.count, unit.per_element)
+    if inputs.count is not None:
+        if inputs.count > available:
+            raise CountError(name, f"has {available} elements, fewer than `count={inputs.count}`")
+        return inputs.count
+    if remainder:
+        reason = f"{units.count} x {unit.datatype.label} is not a multiple of {unit.per_element}"
         raise CountError(name, f"{reason}, which an element has")
     return available

@@ -1,4 +1,4 @@
-"""Summaries of calls, and what a dry run would do: lines, or the same as JSON."""
+"""Summaries of calls and descriptions of planned calls, as fields for JSON and as lines."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ from mpired.formats.array import REGISTERED, stored_array
 from mpired.ops import OPS, Op, summary
 from mpired.ops.op import Rules
 
-if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
+if TYPE_CHECKING:  # a command imports only the modules of its own call
     from mpired.collectives.call import Call
     from mpired.packing import Packing, Transfer
-    from mpired.windows.transaction import Work as WindowsWork
+    from mpired.windows.transaction import WindowUpdate
 
-
-_SHOWN_NAMES = 3
-_LONGEST_TYPE = 60
-_SHOWN = 8  # results of a dry run, of perhaps thousands
+_MAX_NAMES = 3
+_MAX_TYPE = 60  # characters
+_MAX_FILES = 8  # in the description of a planned call; there may be thousands
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 class Summary(NamedTuple):
-    """A reduction in figures."""
+    """The summary of a collective."""
 
     op: str
     commute: bool
     buffers: list[dict[str, Any]]
     nranks: int
     nbytes: int  # of all ranks
-    nan: str | None  # how NaN was treated
+    nan: str | None  # treatment of NaN; `None` if the datatypes have no NaN
     workers: int
     root: int
     output: str
@@ -44,14 +43,14 @@ class Summary(NamedTuple):
     call: str
     noutputs: int
     overflow: Sequence[dict[str, object]] = ()
-    rules: Sequence[str] = ()  # the other options of values, in words
-    skipped: Sequence[dict[str, object]] = ()  # ranks that were left out
-    inputs: Sequence[str] = ()  # the names of the other ranks
+    rules: Sequence[str] = ()  # descriptions of the other rules of values
+    skipped: Sequence[dict[str, object]] = ()  # ranks, with the reasons
+    inputs: Sequence[str] = ()  # names of the ranks that were combined
     engine: str = "local"
     machines: int = 1
-    repeated: int = 0  # segments that were begun again because a worker was lost
-    spread: str = "elements"  # or "ranks", which were divided among the workers
-    left_out: Sequence[str] = ()  # arrays of the file that the result is like, which it has not
+    repeated: int = 0  # segments of lost workers
+    spread: str = "elements"  # the division among the workers: "elements" or "ranks"
+    left_out: Sequence[str] = ()  # arrays of the first rank's file that the result does not have
 
     def __repr__(self) -> str:
         return f"<{self.line()}>"
@@ -69,86 +68,91 @@ class Summary(NamedTuple):
         call, where = "", _where(self.output)
         if self.call != "MPI_Reduce":
             call, where = f"{self.call} with ", f"{number(self.noutputs, 'file')}, {where}"
-        elements = _elements(self.buffers, self.nan, self.rules)
-        without = f", without {', '.join(_some(self.left_out))}" if self.left_out else ""
-        return f"{call}{_plain(self.op)} of {ranks}, {elements}, {workers} -> {where} ({self.format}){without}"
+        elements = _describe_elements(self.buffers, self.nan, self.rules)
+        without = f", without {', '.join(_abbreviate(self.left_out))}" if self.left_out else ""
+        return f"{call}{_option_value(self.op)} of {ranks}, {elements}, {workers} -> {where} ({self.format}){without}"
 
 
-def _elements(buffers: Sequence[dict[str, Any]], nan: str | None, rules: Sequence[str]) -> str:
-    """Return what the buffers hold, and how values were treated, in words."""
+def _describe_elements(buffers: Sequence[dict[str, Any]], nan: str | None, rules: Sequence[str]) -> str:
+    """Return a description of the elements of the buffers, and of the rules for their values."""
     first, *others = buffers
     more = f" and {len(others)} more" if others else ""
-    of = f" of {first['stored']}" if first.get("stored") else ""
-    texts = [f"{first['count']} x {first['dtype'] or first['datatype']}{of}{more}"]
-    texts += [f"NaN {nan}", *rules] if nan else rules
-    names = _some([buffer["name"] for buffer in buffers if buffer.get("unpacked")])
-    return ", ".join([*texts, f"{', '.join(names)} unpacked and not packed again"] if names else texts)
+    stored = f" of {first['stored']}" if first.get("stored") else ""
+    phrases = [f"{first['count']} x {first['dtype'] or first['datatype']}{stored}{more}"]
+    phrases += [f"NaN {nan}", *rules] if nan else rules
+    names = _abbreviate([buffer["name"] for buffer in buffers if buffer.get("unpacked")])
+    return ", ".join([*phrases, f"{', '.join(names)} unpacked and not packed again"] if names else phrases)
 
 
 def _where(path: str) -> str:
+    """Return a path, or the words for standard output."""
     return "standard output" if path == "-" else path
 
 
-def _some(names: Sequence[str]) -> list[str]:
-    """Return the first names, and how many more there are."""
-    more = [f"{len(names) - _SHOWN_NAMES} more"] if len(names) > _SHOWN_NAMES else []
-    return [*names[:_SHOWN_NAMES], *more]
+def _abbreviate(names: Sequence[str]) -> list[str]:
+    """Return the first names and the number of the others."""
+    more = [f"{len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES else []
+    return [*names[:_MAX_NAMES], *more]
 
 
-def _plain(op: str) -> str:
-    """Return the name of an op that `--op` takes: `sum` for MPI_SUM."""
-    names = {str(row): row.name.lower() for row in OPS}
-    return ",".join(names.get(each, each) for each in op.split(","))
+def _option_value(ops: str) -> str:
+    """Return the value of `--op` for the names of ops: `sum` for MPI_SUM."""
+    values = {str(row): row.name.lower() for row in OPS}
+    return ",".join(values.get(op, op) for op in ops.split(","))
 
 
 def summarise_request(
-    call: str, done: WindowsWork, windows: Sequence[str], origins: Sequence[object], warned: Sequence[MpiredWarning]
+    call: str,
+    update: WindowUpdate,
+    windows: Sequence[str],
+    origins: Sequence[object],
+    warnings: Sequence[MpiredWarning],
 ) -> tuple[dict[str, Any], str]:
-    """Return the figures of a request by a function of MPI that has warned of this, and its line."""
-    names, skipped = tuple(map(str, windows)), done.skipped
+    """Return the summary of a call on windows, as fields and as a line; `call` is the function of MPI."""
+    names, skipped = tuple(map(str, windows)), update.skipped
     norigins = len(origins) - len(skipped)
     buffers = [
         {"datatype": str(datatype), "dtype": dtype_name(datatype), "count": count}  # the count of each origin
-        for datatype, count in zip(done.datatypes, done.entries, strict=True)
+        for datatype, count in zip(update.datatypes, update.entries, strict=True)
     ]
-    op, bad = done.request.op, skipped_in(warned)
-    nan, rules = _nan((op,), done.datatypes), summary((op,))
-    figures = {
+    op, bad = update.request.op, skipped_in(warnings)
+    nan, rules = _nan((op,), update.datatypes), summary((op,))
+    fields = {
         "op": str(op),
         "buffers": buffers,
-        "origins": norigins,  # how many were applied
+        "origins": norigins,  # without those that were applied before
         "windows": names,
-        "protocols": done.protocols,
+        "protocols": update.protocols,
         "skipped": skipped,
         "call": call,
         "output": names[0] if len(names) == 1 else "in place",
-        "overflow": [each.details for each in warned if isinstance(each, OverflowWarning)],
+        "overflow": [warning.details for warning in warnings if isinstance(warning, OverflowWarning)],
         "bad": bad,
         "inputs": list(map(str, origins)),
         "nan": nan,
         "rules": rules,
     }
-    changed = zip(names, done.protocols, strict=True)
-    where = ", ".join(f"{name} ({protocol})" for name, protocol in changed if protocol) or "nothing to change"
-    less = f" ({len(bad)} left out)" if bad else ""
-    what = _elements(buffers, nan, rules)
-    return figures, f"{_plain(str(op))} of {number(norigins, 'origin')}{less}, {what} -> {where}"
+    changed = [f"{name} ({protocol})" for name, protocol in zip(names, update.protocols, strict=True) if protocol]
+    left_out = f" ({len(bad)} left out)" if bad else ""
+    elements, where = _describe_elements(buffers, nan, rules), ", ".join(changed) or "nothing to change"
+    return fields, f"{_option_value(str(op))} of {number(norigins, 'origin')}{left_out}, {elements} -> {where}"
 
 
-def skipped_in(warned: Sequence[MpiredWarning]) -> list[dict[str, object]]:
-    """Return the ranks, or origins, that were left out because they cannot be used, from the warnings of them."""
-    return [each._asdict() for warning in warned if isinstance(warning, SkippedWarning) for each in warning.skipped]
+def skipped_in(warnings: Sequence[MpiredWarning]) -> list[dict[str, object]]:
+    """Return the unusable ranks or origins that warnings name, with the reasons."""
+    lists = [warning.skipped for warning in warnings if isinstance(warning, SkippedWarning)]
+    return [rank._asdict() for rank in itertools.chain(*lists)]
 
 
-def summarise(call: Call, warned: Sequence[MpiredWarning]) -> Summary:
-    """Return the summary of a collective that is done, and has warned of this."""
+def summarise(call: Call, warnings: Sequence[MpiredWarning]) -> Summary:
+    """Return the summary of a completed collective, or the figures of a planned one."""
     plans, elements = call.plans, call.elements
     files = [file for group in call.request.combined for file in group]
     results = [*itertools.chain(*call.results)]
-    chosen = plans[0].ops
+    ops = plans[0].ops
     return Summary(
-        op=",".join(map(str, chosen)),
-        commute=all(op.commute for op in chosen),
+        op=",".join(map(str, ops)),
+        commute=all(op.commute for op in ops),
         buffers=[
             {
                 "name": buffer.name,
@@ -162,16 +166,16 @@ def summarise(call: Call, warned: Sequence[MpiredWarning]) -> Summary:
         ],
         nranks=len(files),
         nbytes=sum(plan.nbytes for plan in plans),
-        nan=_nan(chosen, [each.datatype for each in elements]),
+        nan=_nan(ops, [buffer.datatype for buffer in elements]),
         workers=max(plan.jobs for plan in plans),
         root=call.request.options["root"],
         output=",".join(call.request.outputs) or (call.paths[0] if call.request.collective.to_root else "in place"),
         format=", ".join(sorted({result.format for result in results})) or files[0].format,
         call=call.request.collective.function,
         noutputs=len(results),
-        overflow=[each.details for each in warned if isinstance(each, OverflowWarning)],
-        rules=summary(chosen) if any(op.rules != Rules() for op in chosen) else (),
-        skipped=[each._asdict() for each in call.request.skipped],
+        overflow=[warning.details for warning in warnings if isinstance(warning, OverflowWarning)],
+        rules=summary(ops) if any(op.rules != Rules() for op in ops) else (),
+        skipped=[rank._asdict() for rank in call.request.skipped],
         inputs=[file.source.name for group in call.request.groups for file in group],
         engine=plans[0].engine.name,
         machines=max(plan.machines for plan in plans),
@@ -182,65 +186,65 @@ def summarise(call: Call, warned: Sequence[MpiredWarning]) -> Summary:
 
 
 def _nan(ops: Sequence[Op], datatypes: Sequence[Datatype]) -> str | None:
-    """Return the treatment of NaN, in words; None if there can be none, or the ops know none."""
+    """Return a description of the treatment of NaN, None if the datatypes or the ops have no NaN."""
     floating = Group.FLOATING_POINT | Group.COMPLEX
-    if not any(each.form[0].kind == "f" if each.group is Group.PAIR else each.group in floating for each in datatypes):
+    if not any(row.form[0].kind == "f" if row.group is Group.PAIR else row.group in floating for row in datatypes):
         return None
-    words = {"ignore": "is left out", "mpi": "is as in MPI's libraries"}
-    return " or ".join(dict.fromkeys(filter(None, (words.get(op.rules.nan, op.nan) for op in ops)))) or None
+    descriptions = {"ignore": "is left out", "mpi": "is as in MPI's libraries"}
+    return " or ".join(dict.fromkeys(filter(None, (descriptions.get(op.rules.nan, op.nan) for op in ops)))) or None
 
 
 class PackSummary(NamedTuple):
-    """A packing or an unpacking in figures."""
+    """The summary of a packing or an unpacking."""
 
     call: str  # MPI_Pack or MPI_Unpack
     elements: int  # in the file of records
-    datatype: str
-    dtype: str | None  # the name in NumPy, if there is one
-    units: int  # the packed elements
-    unit: str
+    datatype: str  # of an element
+    dtype: str | None  # NumPy's name of the datatype; `None` if it has none
+    units: int  # in the packed file
+    unit: str  # the datatype of a unit
     unit_dtype: str | None
     output: str
     format: str
-    kept: bool = False  # whether the bytes between the elements are those that the file had before
+    kept: bool = False  # whether the bytes between the elements did not change
     inputs: tuple[str, ...] = ()
 
     def line(self) -> str:
         """Return the summary on one line."""
         parts = []
         for count, name, dtype in (self.elements, self.datatype, self.dtype), (self.units, self.unit, self.unit_dtype):
-            short = name if len(name) <= _LONGEST_TYPE else f"{name[:_LONGEST_TYPE]}..."
+            short = name if len(name) <= _MAX_TYPE else f"{name[:_MAX_TYPE]}..."
             parts.append(f"{count} x {beside(short, dtype)}")
-        what = f"packed {', '.join(parts)}" if self.call == "MPI_Pack" else f"unpacked {', '.join(parts[::-1])}"
+        action = f"packed {', '.join(parts)}" if self.call == "MPI_Pack" else f"unpacked {', '.join(parts[::-1])}"
         kept = ", the bytes between kept" if self.kept else ""
-        return f"{what}{kept} -> {_where(self.output)} ({self.format})"
+        return f"{action}{kept} -> {_where(self.output)} ({self.format})"
 
 
-def summarise_packing(plan: Transfer) -> PackSummary:
+def summarise_packing(transfer: Transfer) -> PackSummary:
     """Return the summary of a packing or an unpacking."""
-    records, unit = plan.records, plan.packed.datatype
+    records, unit = transfer.records, transfer.packed.datatype
     return PackSummary(
-        call=plan.function,
+        call=transfer.function,
         elements=records.count,
         datatype=str(records.datatype),
         dtype=dtype_name(records.datatype),
-        units=plan.count,
+        units=transfer.count,
         unit=str(unit),
         unit_dtype=dtype_name(unit),
-        output=plan.path,
-        format=plan.format,
-        kept=plan.target is not None,
-        inputs=tuple(source.name for source in plan.sources),
+        output=transfer.path,
+        format=transfer.format,
+        kept=transfer.target is not None,
+        inputs=tuple(source.name for source in transfer.sources),
     )
 
 
-class Written(NamedTuple):
-    """A file that would be written."""
+class PlannedFile(NamedTuple):
+    """A file that a planned call would write."""
 
     path: str
     format: str
-    nbytes: int | None  # None if they are not known
-    exact: bool  # whether the bytes are certain
+    nbytes: int | None  # `None` if unknown
+    exact: bool  # whether `nbytes` is exact
 
 
 class Description(NamedTuple):
@@ -248,21 +252,23 @@ class Description(NamedTuple):
 
     call: str  # the function of MPI
     op: str
-    buffers: Sequence[dict[str, Any]]  # the name, datatype and count of each
+    buffers: Sequence[dict[str, Any]]  # name, datatype and count of each
     nranks: int  # ranks, or origins
-    nbytes: int | None  # that are read; None if only the end of the ranks shows them, and the counts
-    written: Sequence[Written]  # files
-    # segments, worker processes, elements in a block of each buffer, about how many bytes of memory all processes take,
-    # at most how many files each has open, and the work of each; {} if one process does it
+    nbytes: int | None  # to read; `None` if the ranks have unknown length, like the counts
+    written: Sequence[PlannedFile]
+    # figures of the plan: segments, workers, elements in a block of each buffer, bytes of memory of all processes, open
+    # files of a process, and `spread`; empty if one process does the work
     work: Mapping[str, Any] = {}
     skipped: Sequence[str] = ()  # origins that were applied before
 
-    def lines(self, ranks: str = "rank") -> list[str]:
-        """Return what there is to say in lines."""
-        counts = ["an unknown number of" if each["count"] is None else f"{each['count']} x" for each in self.buffers]
-        what = ", ".join(f"{count} {each['datatype']}" for count, each in zip(counts, self.buffers, strict=True))
+    def lines(self, noun: str = "rank") -> list[str]:
+        """Return the description in lines; `noun` is that of an input."""
+        buffers = []
+        for buffer in self.buffers:
+            count = "an unknown number of" if buffer["count"] is None else f"{buffer['count']} x"
+            buffers.append(f"{count} {buffer['datatype']}")
         op = f" with {self.op}" if self.op else ""
-        lines = [f"{self.call}{op} of {number(self.nranks, ranks)}: {what}"]
+        lines = [f"{self.call}{op} of {number(self.nranks, noun)}: {', '.join(buffers)}"]
         lines.append("reads the ranks to their end" if self.nbytes is None else f"reads {amount(self.nbytes)}")
         if work := self.work:
             blocks = ", ".join(map(str, work["blocks"]))
@@ -272,18 +278,17 @@ class Description(NamedTuple):
                 f"{number(work['segments'], 'segment')}, {workers}, {blocks} elements in a block",
                 f"about {amount(work['memory'])} of memory in all, {files}",
             ]
-        lines += [f"already applied, left out: {name}" for name in self.skipped[:_SHOWN]]
-        for each in self.written[:_SHOWN]:
-            size = "" if each.nbytes is None else f", {'' if each.exact else 'about '}{amount(each.nbytes)}"
-            lines.append(f"writes {_where(each.path)} ({each.format}){size}")
-        if len(self.written) > _SHOWN:
-            rest = self.written[_SHOWN:]
-            lines.append(f"writes {len(rest)} more files, {amount(sum(each.nbytes or 0 for each in rest))}")
+        lines += [f"already applied, left out: {name}" for name in self.skipped[:_MAX_FILES]]
+        for file in self.written[:_MAX_FILES]:
+            size = "" if file.nbytes is None else f", {'' if file.exact else 'about '}{amount(file.nbytes)}"
+            lines.append(f"writes {_where(file.path)} ({file.format}){size}")
+        if more := self.written[_MAX_FILES:]:
+            lines.append(f"writes {len(more)} more files, {amount(sum(file.nbytes or 0 for file in more))}")
         return lines
 
 
 def amount(nbytes: int) -> str:
-    """Return a number of bytes with a unit, and with three digits at least."""
+    """Return a number of bytes with a unit and three or more digits."""
     power = min(max(nbytes, 1).bit_length() // 10, len(_UNITS) - 1)
     if power == 0:
         return number(nbytes, "byte")
@@ -292,26 +297,26 @@ def amount(nbytes: int) -> str:
 
 
 def describe_call(call: Call) -> Description:
-    """Return what a collective would do."""
+    """Return the description of a planned collective."""
     plans, figures = call.plans, summarise(call, ())
-    is_open = plans[0].has_unknown_length
+    is_unknown = plans[0].has_unknown_length
     blocks = zip(plans[0].block_counts, (ranks[0] for ranks in plans[0].buffers), strict=True)
     written = []
     for plan, results in zip(plans, call.results, strict=True):
-        for each in results:  # the bytes only if they are known: not of streams, nor compressed
-            nbytes, exact = (None, False) if plan.has_unknown_length else each.nbytes(plan)
-            exact = exact and codecs.by_suffix(each.path) is None
-            written.append(Written(each.path, each.format, nbytes, exact=exact))
-    written += [Written(path, path.rpartition(".")[2], None, exact=False) for path in call.beside]
+        for result in results:
+            nbytes, exact = (None, False) if plan.has_unknown_length else result.nbytes(plan)
+            exact = exact and codecs.by_suffix(result.path) is None
+            written.append(PlannedFile(result.path, result.format, nbytes, exact=exact))
+    written += [PlannedFile(path, path.rpartition(".")[2], None, exact=False) for path in call.beside]
     return Description(
         call=figures.call,
         op=figures.op,
         buffers=[
-            {"name": each.name, "datatype": str(each.datatype), "count": None if is_open else each.count}
-            for each in call.elements
+            {"name": buffer.name, "datatype": str(buffer.datatype), "count": None if is_unknown else buffer.count}
+            for buffer in call.elements
         ],
         nranks=figures.nranks,
-        nbytes=None if is_open else figures.nbytes,
+        nbytes=None if is_unknown else figures.nbytes,
         written=written,
         work={
             "segments": sum(len(plan.segments) for plan in plans),
@@ -324,27 +329,28 @@ def describe_call(call: Call) -> Description:
     )
 
 
-def describe_packing(plan: Packing) -> Description:
-    """Return what a packing would do."""
-    flat = plan.layout if isinstance(plan.layout, FlatLayout) else None
-    nbytes = plan.count * plan.packed.stored.itemsize if flat is None else flat.end(plan.count)
+def describe_packing(packing: Packing) -> Description:
+    """Return the description of a planned packing."""
+    records, nbytes, exact = packing.records, packing.count * packing.packed.stored.itemsize, False
+    if isinstance(packing.layout, FlatLayout):
+        nbytes, exact = packing.layout.end(packing.count), codecs.by_suffix(packing.path) is None
     return Description(
-        call=plan.function,
+        call=packing.function,
         op="",
-        buffers=[{"name": "", "datatype": str(plan.records.datatype), "count": plan.records.count}],
+        buffers=[{"name": "", "datatype": str(records.datatype), "count": records.count}],
         nranks=1,
-        nbytes=plan.records.nbytes,
-        written=[Written(plan.path, plan.format, nbytes, flat is not None and codecs.by_suffix(plan.path) is None)],
+        nbytes=records.nbytes,
+        written=[PlannedFile(packing.path, packing.format, nbytes, exact=exact)],
     )
 
 
-def describe_request(call: str, planned: WindowsWork, fetched: Written | None) -> Description:
-    """Return what a request would do to its windows; `fetched` takes the old elements."""
-    request, skipped = planned.request, planned.skipped
+def describe_request(call: str, update: WindowUpdate, fetched: PlannedFile | None) -> Description:
+    """Return the description of a planned call on windows; `fetched` is the file of the old elements."""
+    request, skipped = update.request, update.skipped
     norigins = len(request.origins) - len(skipped)
-    elements = list(zip(planned.datatypes, planned.entries, strict=True))
+    elements = list(zip(update.datatypes, update.entries, strict=True))
     nbytes = sum(count * datatype.itemsize for datatype, count in elements)
-    written = [Written(each.name, each.format.name, each.nbytes, exact=True) for each in planned.windows]
+    written = [PlannedFile(window.name, window.format.name, window.nbytes, exact=True) for window in update.windows]
     return Description(
         call=call,
         op=str(request.op),

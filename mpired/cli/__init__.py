@@ -1,4 +1,7 @@
-"""The command line: one command a file, and the one place that maps errors to exit statuses."""
+"""The command line: the groups of commands, and `main`, which maps errors to exit statuses.
+
+A module of this folder has the commands of one group of the help, and is imported when one of them is called.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ import os
 import signal
 import sys
 
-# A pool may fork only while there is one thread, and BLAS starts its own when NumPy is imported;
-# no op uses it.
+# A pool may fork only while the process has one thread. BLAS, which no op uses, would start threads when NumPy is
+# imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from collections.abc import Iterable, Sequence
@@ -21,16 +24,13 @@ import click
 from click.shell_completion import CompletionItem, shell_complete, split_arg_string
 
 from mpired import __version__
-from mpired.cli import signals
-from mpired.cli.messages import KILLED, Failure, from_environment, say, tell, tell_failure, tell_warnings, warned
+from mpired.cli import messages, signals
 from mpired.errors import LONGEST_REASON, MpiredError, UnconfirmedError, UsageError, shortened, without_secrets
 from mpired.files import calls
 from mpired.files.urls import signed
 from mpired.log import collect_warnings, notices_to
 
-# The groups of the help, with their commands; those of a group are in one module. It is imported when one of them is
-# called, so that --help does not wait for NumPy.
-_GROUPS = {
+_GROUPS = {  # the headings of the help, and the commands of each
     "Combine files": {
         "reduce": "Combine files into one, element by element (MPI_Reduce).",
         "allreduce": "Combine files, and write the result once per file (MPI_Allreduce).",
@@ -67,17 +67,17 @@ _GROUPS = {
     },
 }
 _MODULES = ("collectives", "windows", "queries", "packing", "reference")
+# The module of each command. It is imported when the command is called, so that --help does not wait for NumPy.
 _COMMANDS = {name: module for module, group in zip(_MODULES, _GROUPS.values(), strict=True) for name in group}
-# Bytes of address space that NumPy needs to be loaded: with less its BLAS ends the process, or crashes.
-_NUMPY = 88 << 20
-_READER_GONE = 141
-_CLOSE = 0.75  # one letter of four
+_NUMPY_NBYTES = 88 << 20  # of address space; with less BLAS ends the process when NumPy is imported, or crashes
+_BROKEN_PIPE = 141
+_SIMILARITY = 0.75  # of a suggestion: one wrong letter of four
 COMPLETION = "_MPIRED_COMPLETE"
-"""The variable by which a shell asks for completions."""
+"""The environment variable with which a shell requests completions."""
 
 
 class _Commands(click.Group):
-    """The commands, each in a module that is imported when it is asked for."""
+    """The commands of mpired, imported at their first use."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return [*_COMMANDS]
@@ -85,7 +85,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; for an unknown word, suggest one."""
+        """Find the command, or suggest one in the error."""
         if args[0] not in _COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}{_suggestion(args[0], _COMMANDS)}")
         return super().resolve_command(ctx, args)
@@ -93,8 +93,8 @@ class _Commands(click.Group):
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        calls.check_address_space(_NUMPY)
-        # Here, because deep in other imports Python maps and unmaps a piece of its stack for each call.
+        calls.check_address_space(_NUMPY_NBYTES)
+        # NumPy loads faster here than deep in other imports, where Python maps a piece of its stack for each call.
         import numpy  # noqa: F401, ICN001, PLC0415
 
         command: Any = getattr(import_module(f"mpired.cli.{_COMMANDS[name]}"), name.replace("-", "_"))
@@ -112,7 +112,7 @@ class _Commands(click.Group):
                 formatter.write_dl(list(group.items()), col_max=20)
 
 
-_ELSEWHERE = {
+_SYNONYMS = {
     "cmp": "diff",
     "compare": "diff",
     "version": "--version",
@@ -123,26 +123,27 @@ _ELSEWHERE = {
     "--threads": "--jobs",
     "--workers": "--jobs",
 }
-"""Commands and options of other programs, and those of mpired that do the same."""
+"""Commands and options of other programs, with their equivalents here."""
 
 
-def _suggestion(word: str, known: Iterable[str]) -> str:
-    """Return the hint for an unknown command or option: of another program, or that is spelled almost so."""
-    close = _ELSEWHERE.get(word) or " or ".join(difflib.get_close_matches(word.lower(), known, n=2, cutoff=_CLOSE))
-    return f"; did you mean {close}?" if close else ""
+def _suggestion(name: str, names: Iterable[str]) -> str:
+    """Return the hint for an unknown command or option: a synonym, or similar names."""
+    similar = difflib.get_close_matches(name.lower(), names, n=2, cutoff=_SIMILARITY)
+    suggestion = _SYNONYMS.get(name) or " or ".join(similar)
+    return f"; did you mean {suggestion}?" if suggestion else ""
 
 
-def _op_hint(words: Sequence[str]) -> str:
-    """Return the hint for an op in the place of the first file."""
-    if not words or os.path.lexists(words[0]):
+def _op_hint(arguments: Sequence[str]) -> str:
+    """Return the hint for the name of an op without `--op`, in front of the files."""
+    if not arguments or os.path.lexists(arguments[0]):
         return ""
     from mpired.ops import named  # noqa: PLC0415 - only for an error
 
-    op = named(words[0])
+    op = named(arguments[0])
     return f"; did you mean --op {op.name.lower()}?" if op else ""
 
 
-_BEGIN = """\b
+_EPILOG = """\b
 Begin:
   mpired examples try && cd try
   mpired reduce --op mean sample_data/tas_?.nc -o mean.nc
@@ -150,7 +151,7 @@ Begin:
 """
 
 
-@click.command(cls=_Commands, epilog=_BEGIN, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
 def cli() -> None:
     """Combine many files element by element: sums, maxima, means, running totals.
@@ -160,58 +161,62 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None, came: list[int] | None = None) -> int:
-    """Run the command, and return its exit status; everything that was printed is written."""
-    # `came` gets the signals that come before there are handlers.
-    signals.state.came = () if came is None else came
+    """Run the command, flush its output, and return its exit status; `came` gets signals before the handlers."""
+    signals.state.early = () if came is None else came
     _prepare_streams()
-    words = sys.argv[1:] if arguments is None else arguments
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        words = [*map(signed, words)]
-        warned.clear()
-        with notices_to(lambda paths, text: say(f"{paths[0]}: {text}")), collect_warnings(also=warned.append):
-            status = _run(words)
-        tell_warnings(warned)  # of a command without a summary
+        arguments = [*map(signed, arguments)]
+        messages.pending_warnings.clear()
+        with (
+            notices_to(lambda paths, text: messages.print_message(f"{paths[0]}: {text}")),
+            collect_warnings(also=messages.pending_warnings.append),
+        ):
+            status = _run(arguments)
+        messages.print_warnings(messages.pending_warnings)  # of a command without a summary
         click.echo(nl=False)  # flushes
     except signals.Interrupted as interrupted:
-        (number,), reason = interrupted.args, f"interrupted; {signals.state.left}"
-        status = KILLED + number
-        tell_failure(Failure(type(interrupted).__name__, MpiredError.mpi_class, status, "", reason), cli, words)
-        signal.signal(number, signal.SIG_DFL)  # so that a shell sees the true cause
-        os.kill(os.getpid(), number)  # the end, unless the signal is blocked
+        (number,), reason = interrupted.args, f"interrupted; {signals.state.outcome}"
+        status = messages.KILLED + number
+        failure = messages.Failure(type(interrupted).__name__, MpiredError.mpi_class, status, "", reason)
+        messages.print_failure(failure, cli, arguments)
+        signal.signal(number, signal.SIG_DFL)  # so that the shell sees the signal
+        os.kill(os.getpid(), number)  # returns if the signal is blocked
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is quiet
-        status = _READER_GONE
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush prints no error
+        status = _BROKEN_PIPE
     except (MpiredError, OSError, MemoryError, ImportError) as error:
         if isinstance(error, OSError) and error.filename is None:
-            error.filename = "standard output"  # every other file was given its name where it was opened
-        status = _failed(Failure.of(error), words)
-    tell(None)  # of a command without a summary
+            error.filename = "standard output"  # errors of other files have names
+        status = _fail(messages.Failure.of(error), arguments)
+    messages.print_line(None)  # of a command without a summary
     for err in (False, True):
-        with contextlib.suppress(OSError):  # reported above, or it cannot be written
+        with contextlib.suppress(OSError):  # the failure is printed already, or cannot be printed
             click.echo(nl=False, err=err)
     return status
 
 
-def _failed(failure: Failure, words: Sequence[str], *more: str) -> int:
-    """Say why the command fails, and return its status, which is about the result: once in place, it stays there."""
+def _fail(failure: messages.Failure, arguments: Sequence[str], *hints: str) -> int:
+    """Print the failure of the command and return its status; after the commit that is the status of the result."""
     if signals.state.is_committed and failure.exit_status != UnconfirmedError.exit_status:
         reason = f"{failure.reason}; that was after the result was in place, do not repeat"
         failure = failure._replace(reason=reason, exit_status=UnconfirmedError.exit_status)
-    tell_failure(failure, cli, words, [*more, from_environment()])
+    messages.print_failure(failure, cli, arguments, [*hints, messages.environment_options()])
     return failure.exit_status
 
 
-def _run(words: Sequence[str]) -> int:
-    """Parse and run; `cli.main` would turn a reader that is gone into status 1."""
+def _run(arguments: Sequence[str]) -> int:
+    """Parse and run a command, and return its exit status."""
+    # Not `cli.main`, which turns a broken pipe into status 1.
     try:
-        # A shell asks without any words; words are a command, whatever the environment contains.
-        if not words and (instruction := os.environ.get(COMPLETION)):
+        # A shell that requests completions gives no arguments.
+        if not arguments and (instruction := os.environ.get(COMPLETION)):
             line = split_arg_string(os.environ.get("COMP_WORDS", ""))
             return shell_complete(cli, {"obj": tuple(line)}, "mpired", COMPLETION, instruction)
-        with cli.make_context("mpired", list(words), obj=tuple(words)) as context:
+        with cli.make_context("mpired", list(arguments), obj=tuple(arguments)) as context:
             cli.invoke(context)
-    except click.exceptions.Exit as done:
-        return done.exit_code
+    except click.exceptions.Exit as error:
+        return error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help(), err=True)
         return error.exit_code
@@ -221,20 +226,20 @@ def _run(words: Sequence[str]) -> int:
         if isinstance(error, click.NoSuchOption):
             text = f"No such option {error.option_name!r}{_suggestion(error.option_name, error.possibilities or ())}"
         if isinstance(error, click.MissingParameter):
-            text += _op_hint(words[1:])
+            text += _op_hint(arguments[1:])
         text = shortened(without_secrets(text), LONGEST_REASON)
-        failure = Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
-        return _failed(failure, words, f"see `{command} --help`")
+        failure = messages.Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
+        return _fail(failure, arguments, f"see `{command} --help`")
     except Exception:
-        if signals.state.interruption is not None:  # of which an import of a library has made another error
+        if signals.state.interruption is not None:  # the import of a library has turned it into another error
             raise signals.state.interruption from None
         raise
     return 0
 
 
 def _prepare_streams() -> None:
-    """Let the standard streams write all that they are given, and have their descriptors even where they are closed."""
-    for fd in (0, 1, 2):  # so that no file of ours gets the number
+    """Reserve the descriptors of closed standard streams, and buffer output so that short writes are repeated."""
+    for fd in (0, 1, 2):
         try:
             os.fstat(fd)
         except OSError:
@@ -245,7 +250,7 @@ def _prepare_streams() -> None:
         raw = getattr(stream, "buffer", None)
         if isinstance(stream, io.TextIOWrapper) and isinstance(raw, io.RawIOBase):
             encoding, errors = stream.encoding, stream.errors
-            stream.detach()  # else its end would close the descriptor
+            stream.detach()  # its destructor would close the descriptor
             buffered = io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=True)
             setattr(sys, name, buffered)
             setattr(sys, f"__{name}__", buffered)

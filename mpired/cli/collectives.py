@@ -1,4 +1,4 @@
-"""The commands of the collectives, whose options are in `COLLECTIVES`."""
+"""The commands of the collectives, made from the rows of `COLLECTIVES`; and reduce-local."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from mpired import log
 from mpired.attempts import carry_out, repeated
 from mpired.cli import params
-from mpired.cli.messages import end_without, tell_plan, tell_summary, warned
+from mpired.cli.messages import exit_if_skipped, pending_warnings, print_plan, print_summary
 from mpired.collectives.call import plan_call
 from mpired.collectives.table import COLLECTIVES, DEFAULTS
 from mpired.engines import connected
@@ -22,21 +22,21 @@ from mpired.options import LOCAL, REPORT
 from mpired.ranks.order import RankArgument, ordered, rank_list
 from mpired.report import describe_call, summarise
 
-_AFTER = (OverflowWarning, InputWarning, MaskedWarning, OrderWarning, SameFileWarning)  # the summary
+_AFTER_SUMMARY = (OverflowWarning, InputWarning, MaskedWarning, OrderWarning, SameFileWarning)
 
 
 def _command(name: str, description: str) -> Callable[[], click.Command]:
-    """Make the command of a collective, with its help."""
+    """Make the command of a collective; `description` is its help."""
     row = COLLECTIVES[name]
 
     def run(*, ranks: tuple[str, ...], op: str, output: str | None, **options: object) -> None:
-        elsewhere = options["in_place"] or (options.get("split") is not None and not params.is_written("output"))
-        place = None if row.to_root and elsewhere and output == "-" else output
-        _combine(name, ranks, op, place, options)
+        # Another option names the files of the result, in place of the default standard output.
+        is_named = options["in_place"] or (options.get("split") is not None and not params.is_written("output"))
+        _combine(name, ranks, op, None if row.to_root and is_named and output == "-" else output, options)
 
     run.__name__, run.__doc__ = name, description
-    place = "output" if row.to_root else "output@ranks"
-    return params.command("op", place, *row.options, "rank_numbers", *REPORT, ranks="RANK...")(run)
+    output_key = "output" if row.to_root else "output@ranks"
+    return params.command("op", output_key, *row.options, "rank_numbers", *REPORT, ranks="RANK...")(run)
 
 
 _HELP = {
@@ -133,25 +133,27 @@ def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Any) -> None:
     _combine("reduce-local", [invec, inoutvec], op, None, options)
 
 
-def _combine(name: str, ranks: Sequence[str], op: str, output: str | None, given: Mapping[str, object]) -> None:
-    """Combine ranks, and print the summary on standard error."""
+def _combine(
+    name: str, arguments: Sequence[str], op: str, output: str | None, own_options: Mapping[str, object]
+) -> None:
+    """Carry out a collective, and print its summary, or the plan of a dry run."""
     collective = COLLECTIVES[name]
-    options = {**DEFAULTS, **given, **collective.fixed}
-    terminal = collective.to_root and is_terminal(output or "")
-    words: Sequence[RankArgument] = ranks
-    if "files_from" in given:  # else each word is a file of its own
+    options = {**DEFAULTS, **own_options, **collective.fixed}
+    ranks: Sequence[RankArgument] = arguments
+    if "files_from" in own_options:  # not reduce-local, whose arguments are paths
         group_b: Any = options["group_b"]
-        words, *others = params.expand(ranks, *([group_b] if group_b else []))
-        options = {**options, "group_b": ordered(others[0], options) if others else group_b}
-        words = rank_list(words, options)
-    named = [*words, *(options["group_b"] or ())]
-    plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
+        ranks, *second_group = params.expand(arguments, *([group_b] if group_b else []))
+        options = {**options, "group_b": ordered(second_group[0], options) if second_group else group_b}
+        ranks = rank_list(ranks, options)
+    inputs = [*ranks, *(options["group_b"] or ())]
+    terminal = collective.to_root and is_terminal(output or "")
+    plan = partial(plan_call, name, ranks, op, output, options, terminal=terminal)
     with connected(options) as engine:
         context = params.context()._replace(engine=engine)
-        planned = repeated(partial(carry_out, plan, named), named, context)
+        call = repeated(partial(carry_out, plan, inputs), inputs, context)
     if context.dry_run:
-        tell_plan(describe_call(planned), [source.name for source in planned.sources])
+        print_plan(describe_call(call), [source.name for source in call.sources])
     else:
-        summary = summarise(planned, warned)
-        tell_summary(summary._asdict(), summary.line(), _AFTER)
-    end_without(planned.request.skipped)
+        summary = summarise(call, pending_warnings)
+        print_summary(summary._asdict(), summary.line(), _AFTER_SUMMARY)
+    exit_if_skipped(call.request.skipped)

@@ -1,4 +1,4 @@
-"""`mpired pack` and `mpired unpack`."""
+"""The commands pack and unpack."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from mpired.attempts import carry_out, repeated
 from mpired.cli import params
-from mpired.cli.messages import tell_plan, tell_summary
+from mpired.cli.messages import print_plan, print_summary
 from mpired.context import Context
 from mpired.files.places import is_terminal
 from mpired.options import PACK, SUMMARY, UNPACK
@@ -55,11 +55,11 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> Non
 
 
 def _carry_out(plan: Callable[[Context], Any], files: list[str]) -> None:
-    """Do a call that writes one file, and print its summary."""
+    """Carry out a packing or an unpacking, and print its summary, or the plan of a dry run."""
     context = params.context()
-    planned = repeated(partial(carry_out, plan, files), files, context)
-    if context.dry_run:  # `pack` alone has one
-        tell_plan(describe_packing(planned), [source.name for source in planned.sources])
+    transfer = repeated(partial(carry_out, plan, files), files, context)
+    if context.dry_run:  # only `pack` has the option
+        print_plan(describe_packing(transfer), [source.name for source in transfer.sources])
         return
-    summary = summarise_packing(planned)
-    tell_summary(summary._asdict(), summary.line())
+    summary = summarise_packing(transfer)
+    print_summary(summary._asdict(), summary.line())

@@ -1,4 +1,4 @@
-"""The rows of `mpired.options` as parameters of click's commands."""
+"""The rows of `mpired.options` as parameters of click's commands; arguments, help and settings of a command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from mpired import installed
 from mpired.cli import messages, signals
-from mpired.cli.messages import REPORT_KEY, report, say
+from mpired.cli.messages import REPORT_KEY, print_message, report
 from mpired.context import Context
 from mpired.datatypes import DATATYPES
 from mpired.datatypes.dtypes import BY_NUMPY_NAME
@@ -32,15 +32,15 @@ from mpired.values import FILE, FLAG, FORMAT, INPUT_FORMAT, LIKE, TYPE, Kind
 if TYPE_CHECKING:
     from mpired.ranks.order import RankArgument
 
-_FEW = 6
-_SHORT_FLAG = 4  # characters: -nan may be a value, and -op several options of a letter
+_MAX_UNDIVIDED = 6  # options of a help without sections
+_MAX_SHORT_FLAG = 4  # characters: -nan may be a value, and -op several options of one letter
 _CONTEXT = f"{__name__}.context"
-_KEPT = (*REPORT, "as_json@print", "rank_numbers")  # options that the context keeps, and commands do not get
-_SENTENCE_END = re.compile(r"\. (?=[A-Z`])")  # so not the period of "such as a.b"
+_REPORT_KEYS = (*REPORT, "as_json@print", "rank_numbers")  # in the context of click, not passed to the command
+_SENTENCE_END = re.compile(r"\. (?=[A-Z`])")  # not the period of "such as a.b"
 
 
 class _Value(click.ParamType):  # type: ignore[type-arg]  # before click 8.4 it has no argument
-    """The values of an option."""
+    """A kind of value as a type of click."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind, self.name = kind, kind.metavar
@@ -57,14 +57,15 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # before click 8.4 it 
     def shell_complete(
         self, _ctx: click.Context, _param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
-        """Return the names for a value, else a wish for files."""
+        """Return names that complete a value, or request completion by files."""
         kind, names = self._kind, list[str]()
-        with contextlib.suppress(Exception):  # a shell has no place for a message in the middle of a line
-            written, comma, _ = incomplete.rpartition(",") if kind.use == "REDUCE" else ("", "", incomplete)  # of ops
-            names = [f"{written}{comma}{name}" for name in _names(kind) if name not in written.split(",")]
+        is_op_list = kind.use == "REDUCE"
+        with contextlib.suppress(Exception):  # a message would spoil the line that the user types
+            prefix, comma, _ = incomplete.rpartition(",") if is_op_list else ("", "", incomplete)
+            names = [f"{prefix}{comma}{name}" for name in _names(kind) if name not in prefix.split(",")]
             names = [name for name in names if name.startswith(incomplete)]
-        may_be_function = kind.use == "REDUCE" and not kind.names
-        if not names and (kind.offers in {"file", "dir"} or may_be_function):
+        # A user-defined op is FILE.py:NAME.
+        if not names and (kind.offers in {"file", "dir"} or (is_op_list and not kind.names)):
             return [CompletionItem(incomplete, type="dir" if kind.offers == "dir" else "file")]
         return [CompletionItem(name) for name in names]
 
@@ -85,11 +86,11 @@ def _names(kind: Kind) -> Iterator[str]:
 
 DATATYPE = _Value(TYPE)
 _ARGUMENTS = {"[TYPE]": DATATYPE, "DIR": _Value(FILE._replace(metavar="DIR", offers="dir"))}
-_FILE = _Value(FILE)  # or another kind that the command gives an argument
+_FILE = _Value(FILE)  # the type of all other arguments
 
 
 class RowOption(click.Option):
-    """A row of the table as an option, which the environment may set too."""
+    """A row of `OPTIONS` as an option of click."""
 
     def __init__(self, key: str) -> None:
         self.key, self.row = key, (row := OPTIONS[key])
@@ -97,37 +98,39 @@ class RowOption(click.Option):
         super().__init__(
             [keyword(key), *(row.flags or "").split()],
             type=None if is_flag else click.Choice(row.kind.words) if row.kind.words else _Value(row.kind),
-            is_flag=is_flag or None,  # False would let some stand alone
+            is_flag=is_flag or None,  # False would make the value of some options optional
             envvar=row.variables or None,
             help=row.help,
             required=row.required,
             multiple=row.multiple or bool(row.once),
-            callback=self._given if row.multiple or row.once else None,
-            **({} if row.required else {"default": row.default}),  # None would be one
+            callback=self._convert_values if row.multiple or row.once else None,
+            **({} if row.required else {"default": row.default}),  # None would be a default
         )
 
-    def _given(self, ctx: click.Context, _option: click.Parameter, found: tuple[Any, ...]) -> Any:
-        """Return the values, or the one if it may be given once; else the default."""
-        if self.row.once and len(found) > 1:
+    def _convert_values(self, ctx: click.Context, _option: click.Parameter, values: tuple[Any, ...]) -> Any:
+        """Return the value of a row with `once`, or all values; without values the default."""
+        if self.row.once and len(values) > 1:
             raise click.BadOptionUsage(self.opts[-1], f"{self.opts[-1]}: can be given once; {self.row.once}", ctx)
-        return (found[0] if self.row.once else found) if found else self.row.default
+        return (values[0] if self.row.once else values) if values else self.row.default
 
 
 class Command(click.Command):
-    """A command with help in two lengths, each with the examples before the options."""
+    """A command with a short and a long help, both with the examples before the options."""
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         return ["--help"]
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the parameters, with the two options for help last."""
-        *own, whole = super().get_params(ctx)
-        shown: Mapping[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
-        text = "Show the options that most jobs need."
-        return [*own, click.Option(["-h", "short_help"], callback=self._show_short_help, help=text, **shown), whole]
+        """Return the parameters; the last two are `-h` and `--help`."""
+        *params, long_help = super().get_params(ctx)
+        short_help = click.Option(
+            ["-h", "short_help"], is_flag=True, is_eager=True, expose_value=False,
+            callback=self._show_short_help, help="Show the options that most jobs need.",
+        )  # fmt: skip
+        return [*params, short_help, long_help]
 
     def _show_short_help(self, ctx: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001
-        """Show the examples and the common options, each by the first sentence of its help."""
+        """Print the examples and the common options, with the first sentence of the help of each."""
         if not value or ctx.resilient_parsing:
             return
         formatter = ctx.make_formatter()
@@ -135,74 +138,75 @@ class Command(click.Command):
         first, *others = inspect.cleandoc(self.help or "").split("\n\n")
         examples = [paragraph for paragraph in others if paragraph.startswith("\b")]
         click.Command(None, help="\n\n".join([first, *examples])).format_help_text(ctx, formatter)
-        options = [each for each in self.params if isinstance(each, RowOption)]
-        options.sort(key=lambda each: SECTIONS.index(each.row.section))
+        options = [option for option in self.params if isinstance(option, RowOption)]
+        options.sort(key=lambda option: SECTIONS.index(option.row.section))
         records = []
-        for each in options:
-            if each.row.common:
-                letters = [flag for flag in each.opts if not flag.startswith("--")][:1]  # without synonyms
-                values = "" if each.is_flag else f" {each.make_metavar(ctx)}"
-                first = _SENTENCE_END.split(each.row.help)[0].removesuffix(".")
-                records.append((f"{', '.join([*letters, each.row.long_flags[0]])}{values}".rstrip(), first))
+        for option in options:
+            if option.row.common:
+                letters = [flag for flag in option.opts if not flag.startswith("--")][:1]  # without synonyms
+                metavar = "" if option.is_flag else f" {option.make_metavar(ctx)}"
+                sentence = _SENTENCE_END.split(option.row.help)[0].removesuffix(".")
+                records.append((f"{', '.join([*letters, option.row.long_flags[0]])}{metavar}".rstrip(), sentence))
         with formatter.section("Options"):
             formatter.write_dl([*records, ("--help", "Show the whole help")], col_max=22)
-        if more := sum(not each.row.common for each in options):
+        if hidden := len(options) - len(records):
             formatter.write_paragraph()
-            formatter.write(f"`{ctx.command_path} --help` has {more} more options.\n")
+            formatter.write(f"`{ctx.command_path} --help` has {hidden} more options.\n")
         click.echo(formatter.getvalue().rstrip())
         ctx.exit()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words; some are rewritten, or refused, that click would take in another way."""
-        if not ctx.resilient_parsing:
-            messages.running = ctx  # not while a shell asks for completions
-        end, names = args.index("--") if "--" in args else len(args), [each.name for each in self.params]
-        words = args[:end]
-        for word in () if ctx.resilient_parsing else words:
-            if len(word) > _SHORT_FLAG and f"-{word}" in FLAGS.values():  # click would take -output for -o utput
-                raise UsageError(word, f"is an option with one dash; write -{word}")
+        """Parse arguments; some that click would misunderstand are refused or rewritten."""
+        if not ctx.resilient_parsing:  # so not while a shell requests completions
+            messages.running = ctx
+        end, names = args.index("--") if "--" in args else len(args), [param.name for param in self.params]
+        arguments = args[:end]
+        for argument in () if ctx.resilient_parsing else arguments:
+            # Click reads -output as -o utput.
+            if len(argument) > _MAX_SHORT_FLAG and f"-{argument}" in FLAGS.values():
+                raise UsageError(argument, f"is an option with one dash; write -{argument}")
         if "group_b" in names:
-            words = [*_each_in_group_b(words, ctx)]
-        # `--create` may stand alone, and takes the next word only if that is a count or a shape.
-        for number, (word, after) in enumerate(itertools.pairwise([*words, ""])) if "create" in names else ():
-            if word == "--create" and not _is_shape(after, ctx):
-                words[number] = f"--create={LIKE}"
-        return super().parse_args(ctx, [*words, *args[end:]])
+            arguments = [*_repeat_group_b(arguments, ctx)]
+        # The value of `--create` is optional: the next argument, if it is a count or a shape.
+        for index, (argument, following) in enumerate(itertools.pairwise([*arguments, ""])):
+            if argument == "--create" and "create" in names and not _is_shape(following, ctx):
+                arguments[index] = f"--create={LIKE}"
+        return super().parse_args(ctx, [*arguments, *args[end:]])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command with its settings and its options, which are checked here."""
+        """Check the options, and run the command with its settings."""
         pool.adopt_orphans()
         worker.keep_freed_memory()
-        argv, keys = ("mpired", *(ctx.obj or ())), [each.key for each in self.params if isinstance(each, RowOption)]
-        asked = {keyword(key): ctx.params.pop(keyword(key)) for key in keys if key in _KEPT}
-        ctx.meta[REPORT_KEY] = asked
-        ctx.params |= checked(tuple(key for key in keys if key not in _KEPT), ctx.params)
-        has_bars = os.isatty(2) and not (asked.get("quiet") or ctx.params.get("quiet"))
+        argv, keys = ("mpired", *(ctx.obj or ())), [param.key for param in self.params if isinstance(param, RowOption)]
+        report_options = {keyword(key): ctx.params.pop(keyword(key)) for key in keys if key in _REPORT_KEYS}
+        ctx.meta[REPORT_KEY] = report_options
+        ctx.params |= checked(tuple(key for key in keys if key not in _REPORT_KEYS), ctx.params)
+        has_bar = os.isatty(2) and not (report_options.get("quiet") or ctx.params.get("quiet"))
         ctx.meta[_CONTEXT] = Context.of(
             ctx.params,
-            dry_run=asked.get("dry_run", False),
-            progress=messages.bar if has_bars else no_progress,
+            dry_run=report_options.get("dry_run", False),
+            progress=messages.progress_bar if has_bar else no_progress,
             on_commit=signals.commit,
             argv=argv,
             record={"argv": list(argv)} if ctx.params.get("provenance") else {},
         )
-        if "quiet" in asked and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
+        if "quiet" in report_options and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
             hint = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
-            say(f"warning: started {count} times by a launcher; each process does the whole command. {hint}")
-        with collect_steps(say if asked.get("verbose") else None):
+            print_message(f"warning: started {count} times by a launcher; each process does the whole command. {hint}")
+        with collect_steps(print_message if report_options.get("verbose") else None):
             return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, in sections if there are many."""
-        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
-        rows: list[Option | None] = [getattr(each, "row", None) for each in options]
+        """Write the options of the long help, in sections if there are many."""
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        rows: list[Option | None] = [getattr(option, "row", None) for option in options]
         sections: dict[str, list[tuple[str, str]]] = {title: [] for title in (*SECTIONS, "Options")}
         for option, row in zip(options, rows, strict=True):
             if (record := option.get_help_record(ctx)) is not None:
                 flags, text = record
                 if row and "format" in row.kind.offers:
                     text += f" One of {', '.join(format_names(readable=row.kind is INPUT_FORMAT))}."
-                title = "Options" if len(options) <= _FEW else row.section if row else RUNNING
+                title = "Options" if len(options) <= _MAX_UNDIVIDED else row.section if row else RUNNING
                 sections[title].append((flags, text))
         for title, records in sections.items():
             if records:
@@ -213,38 +217,38 @@ class Command(click.Command):
                 formatter.write_dl(sorted(notes, reverse=True))
 
 
-def _each_in_group_b(words: list[str], ctx: click.Context) -> Iterator[str]:
-    """Yield words with an option for each rank: `--group-b r0.npy r1.npy -o out` takes all up to the next option."""
-    inside = False
-    for word, after in itertools.pairwise([*words, "--"]):
-        begins, is_last = word == "--group-b", after.startswith("-") and after != "-"
+def _repeat_group_b(arguments: list[str], ctx: click.Context) -> Iterator[str]:
+    """Yield arguments with `--group-b=RANK` for each rank between `--group-b` and the next option."""
+    in_group = False
+    for argument, following in itertools.pairwise([*arguments, "--"]):
+        begins, is_last = argument == "--group-b", following.startswith("-") and following != "-"
         if begins and is_last and not ctx.resilient_parsing:
             raise click.BadOptionUsage("--group-b", "--group-b needs the ranks of the group", ctx)
         if not begins:
-            yield f"--group-b={word}" if inside else word
-        inside = (begins or inside) and not is_last
+            yield f"--group-b={argument}" if in_group else argument
+        in_group = (begins or in_group) and not is_last
 
 
-def _is_shape(word: str, ctx: click.Context) -> bool:
-    """Return whether a word behind `--create` is a count or a shape; refuse a slip, and one that is a file too."""
-    is_number = any(each.isdigit() for each in word) and not any(each.isalpha() and each not in "xXeE" for each in word)
-    is_value = re.fullmatch(r"\d{1,19}(,\d{1,19})*", word, re.ASCII)
-    exists = os.path.lexists(word)
-    if not is_value and (exists or not (is_number or word == LIKE) or "/" in word or word.startswith("-")):
+def _is_shape(text: str, ctx: click.Context) -> bool:
+    """Return whether the argument after `--create` is its value; refuse a misspelled value and the name of a file."""
+    is_number = any(char.isdigit() for char in text) and not any(char.isalpha() and char not in "xXeE" for char in text)
+    is_value = re.fullmatch(r"\d{1,19}(,\d{1,19})*", text, re.ASCII)
+    exists = os.path.lexists(text)
+    if not is_value and (exists or not (is_number or text == LIKE) or "/" in text or text.startswith("-")):
         return False
     if (exists or not is_value) and not ctx.resilient_parsing:
-        slip = "is also a file" if exists else "is not a count or shape, such as 100 or 3,4"
-        raise click.BadOptionUsage("create", f"--create: {word} {slip}; write --create={word}, or ./{word}", ctx)
+        reason = "is also a file" if exists else "is not a count or shape, such as 100 or 3,4"
+        raise click.BadOptionUsage("create", f"--create: {text} {reason}; write --create={text}, or ./{text}", ctx)
     return True
 
 
 def command(
     *keys: str,
-    required: bool = False,  # whether several files are at least one
+    required: bool = False,  # whether an argument with several values needs at least one
     settings: Mapping[str, Any] = {},  # of click
-    **arguments: str,  # by their names what the help shows: "X" a file, "[X]" one or none, "X..." and "X Y" several
+    **arguments: str,  # metavars: "X" is one file, "[X]" at most one, "X..." and "X Y" are several
 ) -> Callable[[Callable[..., None]], Callable[[], click.Command]]:
-    """Make a command of a function when it is asked for, with the options of these keys, in their order."""
+    """Make a function a command, at its first use, with the options of these keys and these arguments."""
 
     def decorate(function: Callable[..., None]) -> Callable[[], click.Command]:
         @functools.cache
@@ -263,15 +267,15 @@ def command(
 
 
 def context() -> Context:
-    """Return the settings of the command that runs."""
+    """Return the settings of the running command."""
     return cast("Context", click.get_current_context().meta[_CONTEXT])
 
 
 def expand(*groups: Sequence[str]) -> list[list[RankArgument]]:
-    """Return the ranks that the words for each group mean, in the command that runs."""
+    """Expand the arguments of each group into ranks, with the `--ranks` of the running command."""
     return order.expand(groups, report().get("rank_numbers"))
 
 
 def is_written(name: str) -> bool:
-    """Return whether an option is on the command line, not from the environment."""
+    """Return whether an option is on the command line, and not from the environment or a default."""
     return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE

@@ -1,4 +1,4 @@
-"""The commands that look at files: info, show, diff and locate."""
+"""The commands that read files and write none but pictures: info, show, diff and locate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpired import interrupts, ops, provenance
 from mpired.api.queries import look
 from mpired.attempts import repeated
 from mpired.cli import params
-from mpired.cli.messages import answer, end_without, in_flags, report, warned
+from mpired.cli.messages import exit_if_skipped, pending_warnings, print_answer, report, with_flags
 from mpired.cli.pages import describe_file, json_lines, lines_of, page_lines, write
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError, escaped, raise_all
@@ -35,11 +35,11 @@ from mpired.queries.show import show as show_file
 from mpired.ranks.order import RankArgument, paths, rank_list
 from mpired.report import skipped_in
 
-_SHOWN_KEYS = 4
+_MAX_KEYS = 4
 _DATE = "%Y-%m-%dT%H:%M:%SZ"
 _STATUSES = {"the same": 0, "different": 1, "not known": 3}
-_ALWAYS = ("equal", "a", "b", "reason", "buffers", "examples")  # keys of the JSON of `diff`
-_BUG = 70  # EX_SOFTWARE of sysexits.h, because status 1 of `diff` has a meaning
+_PERMANENT_KEYS = ("equal", "a", "b", "reason", "buffers", "examples")  # in the JSON of `diff` even if empty
+_INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h, because status 1 of `diff` has a meaning
 _EXIT_STATUS = "Exit status: 0 the same, 1 different, 3 not known; `mpired help statuses` lists the others."
 
 
@@ -55,55 +55,57 @@ def info(*, files: tuple[str, ...], **options: Any) -> None:
     The list includes columns that are not combined, such as strings, columns with nulls, and files of other programs;
     for elements that are not plain numbers it names the ops. Only a damaged or unreadable file is an error.
     """
-    words = rank_list(params.expand(files)[0], options)
-    if not words:
+    ranks = rank_list(params.expand(files)[0], options)
+    if not ranks:
         raise UsageError("FILE", "is missing; name at least one file")
-    check_are_data(paths(words), are_inputs=True)
+    check_are_data(paths(ranks), are_inputs=True)
     inputs = part(INPUTS, options)
-    described, errors = [], []
+    descriptions, errors = [], []
     with decode_worker(params.context()) as context:
-        for word in words:
+        for rank in ranks:
             try:
-                described.append(_described(word, inputs, context))
+                descriptions.append(_describe(rank, inputs, context))
             except (MpiredError, OSError) as error:
                 errors.append(error)
-    if described:
-        answer(described, ("\n".join(_info_lines(each)) for each in described))
-    raise_all(errors, len(words), "files")
+    if descriptions:
+        print_answer(descriptions, ("\n".join(_info_lines(description)) for description in descriptions))
+    raise_all(errors, len(ranks), "files")
 
 
-def _described(word: RankArgument, inputs: Options, context: Context) -> dict[str, Any]:
-    """Return the contents of a file, the keys of `--once` that it remembers, and the record of its origin."""
+def _describe(rank: RankArgument, inputs: Options, context: Context) -> dict[str, Any]:
+    """Return the contents of a file, its keys of `--once`, and its provenance, for JSON."""
 
-    def described(context: Context) -> tuple[dict[str, Any], str | None]:
-        file = look(word, inputs, context)
-        again = not file.obstacle and not file.source.is_sequential  # else it cannot be read once more
-        return describe_file(file), format_named(file.format).provenance(file.source) if again else None
+    def describe(context: Context) -> tuple[dict[str, Any], str | None]:
+        file = look(rank, inputs, context)
+        can_reread = not file.obstacle and not file.source.is_sequential
+        return describe_file(file), format_named(file.format).provenance(file.source) if can_reread else None
 
-    # The files' directories have been looked at, each once.
-    contents, recorded = repeated(described, (), context)
-    path = next(paths([word]), "")
+    contents, stored_record = repeated(describe, (), context)
+    path = next(paths([rank]), "")
     with of_file(path) as keys:
         try:
-            entries, obstacle = keys.last(_SHOWN_KEYS), None
+            entries, obstacle = keys.last(_MAX_KEYS), None
         except (MpiredError, OSError) as error:
-            entries, obstacle = [], in_flags(error.reason if isinstance(error, MpiredError) else str(error))
-        dates = [time.strftime(_DATE, time.gmtime(each.seconds)) if each.seconds else None for each in entries]
-        last = [{"key": each.text or each.key.hex(), "date": date} for each, date in zip(entries, dates, strict=True)]
+            entries, obstacle = [], with_flags(error.reason if isinstance(error, MpiredError) else str(error))
+        last = []
+        for entry in entries:
+            date = time.strftime(_DATE, time.gmtime(entry.seconds)) if entry.seconds else None
+            last.append({"key": entry.text or entry.key.hex(), "date": date})
         once_keys = {"count": keys.count, "last": last, "obstacle": obstacle}
-    record = None if is_stream(path) else provenance.found(path, recorded)
+    record = None if is_stream(path) else provenance.found(path, stored_record)
     return contents | {"once_keys": once_keys, "provenance": record}
 
 
 def _info_lines(file: dict[str, Any]) -> list[str]:
+    """Return the lines of a description."""
     lines = lines_of(file)
     if (record := file["provenance"]) is not None:
         lines += [f"  {line}" for line in provenance.lines(record)]
     if (keys := file["once_keys"])["count"]:
         more = ", ..." if keys["count"] > len(keys["last"]) else ""
-        last = ", ".join(escaped(each["key"]) for each in keys["last"])
-        rest = f"; {keys['obstacle']}" if keys["obstacle"] else f", the last one first: {last}{more}"
-        lines.append(f"  once-keys: {keys['count']}{rest}")
+        last = ", ".join(escaped(row["key"]) for row in keys["last"])
+        details = f"; {keys['obstacle']}" if keys["obstacle"] else f", the last one first: {last}{more}"
+        lines.append(f"  once-keys: {keys['count']}{details}")
     return lines
 
 
@@ -130,10 +132,10 @@ def show(*, files: tuple[str, ...], **options: Any) -> None:
     chosen, end, errors, as_json = part(SHOW, options), 0, list[MpiredError | OSError](), report()["as_json"]
     if options["histogram"]:
         chosen["bins"] = options["bins"] or BINS
-    with open_output("-") as output:  # whose file has no name until the page is complete
+    with open_output("-") as output:
 
-        def tell(shown: Shown, tables: Sequence[ElementTable]) -> None:
-            """Write a file to the page, behind those of other files."""
+        def print_file(shown: Shown, tables: Sequence[ElementTable]) -> None:
+            """Write the lines of a file after those of the files before it."""
             if as_json:
                 lines = itertools.chain(["," if end else "["], json_lines(shown, tables))
             else:
@@ -142,7 +144,7 @@ def show(*, files: tuple[str, ...], **options: Any) -> None:
 
         for path in files:
             try:
-                show_file(path, chosen, params.context(), tell)
+                show_file(path, chosen, params.context(), print_file)
                 end = os.lseek(output.fd, 0, os.SEEK_END)
             except (MpiredError, OSError) as error:
                 errors.append(error)
@@ -171,28 +173,28 @@ def diff(ctx: click.Context, /, *, a: str, b: str, quiet: bool, **options: Any) 
     shape, datatype or column does. A and B can also be two lists, @LIST, whose files are compared line by line.
     """
     try:
-        words = zip((a, b), params.expand([a], [b]), strict=True)
-        one, other = (ranks if word.startswith("@") or len(ranks) > 1 else word for word, ranks in words)
-        found = differences.diff(one, other, options, params.context())
+        arguments = zip((a, b), params.expand([a], [b]), strict=True)
+        left, right = (ranks if text.startswith("@") or len(ranks) > 1 else text for text, ranks in arguments)
+        difference = differences.diff(left, right, options, params.context())
         if not quiet:
-            answer(_difference(in_json(asdict(found))), [str(found)])
-        status = _STATUSES[found.verdict]
+            print_answer(_difference_row(in_json(asdict(difference))), [str(difference)])
+        status = _STATUSES[difference.verdict]
     except (MpiredError, OSError, MemoryError, ImportError):
         raise
-    except Exception:  # noqa: BLE001 - a bug
+    except Exception:  # noqa: BLE001 - status 1 would mean that the files differ
         traceback.print_exc()
-        status = _BUG
+        status = _INTERNAL_ERROR
     ctx.exit(status)
 
 
-def _difference(found: dict[str, Any]) -> dict[str, Any]:
-    """Return a comparison as JSON has it; what only some have is left out of the others."""
-    found |= {"reason": found["reason"] or None, "files": list(map(_difference, found["files"]))}
-    for each in found["buffers"]:
-        each["reason"] = each["reason"] or None
-        if not each["units"]:
-            del each["units"]
-    return {key: value for key, value in found.items() if key in _ALWAYS or (value and key != "noun")}
+def _difference_row(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a `Difference` for JSON, without those that are empty in most."""
+    fields |= {"reason": fields["reason"] or None, "files": list(map(_difference_row, fields["files"]))}
+    for buffer in fields["buffers"]:
+        buffer["reason"] = buffer["reason"] or None
+        if not buffer["units"]:
+            del buffer["units"]
+    return {key: value for key, value in fields.items() if key in _PERMANENT_KEYS or (value and key != "noun")}
 
 
 @params.command("op@locate", *LOCATE, "rank_numbers", "as_json@print", ranks="RANK...")
@@ -208,15 +210,15 @@ def locate(*, ranks: tuple[str, ...], op: str, **options: Any) -> None:
     Of equal elements the one of the lowest rank comes first, then the one with the smallest index. If --nan,
     --nulls and --missing leave all elements out, that is an error.
     """
-    found = extremes.locate(params.expand(ranks)[0], op, options, params.context())
-    skipped = skipped_in(warned)
-    more = {"skipped": skipped} if skipped else {}
+    locations_by_op = extremes.locate(params.expand(ranks)[0], op, options, params.context())
+    skipped = skipped_in(pending_warnings)
+    skipped_field = {"skipped": skipped} if skipped else {}
     rows, lines = [], []
-    for name, places in found.items():
-        label, row = (f"{name}: ", {"op": name}) if ops.is_list(op) else ("", {})
-        for each in places:
-            rows.append(row | in_json(asdict(each)) | more)
-            place = f"rank {each.rank}, {escaped(each.file)}, at {place_text(each.column, each.index)}"
-            lines.append(f"{label}{each.value} in {place}")
-    answer(rows, lines)
-    end_without(skipped)
+    for name, locations in locations_by_op.items():
+        label, op_field = (f"{name}: ", {"op": name}) if ops.is_list(op) else ("", {})
+        for location in locations:
+            rows.append(op_field | in_json(asdict(location)) | skipped_field)
+            place = f"rank {location.rank}, {escaped(location.file)}, at {place_text(location.column, location.index)}"
+            lines.append(f"{label}{location.value} in {place}")
+    print_answer(rows, lines)
+    exit_if_skipped(skipped)

@@ -15,7 +15,7 @@ from click.shell_completion import get_completion_class
 import mpired
 from mpired import datatypes
 from mpired.cli import COMPLETION, cli, params, signals
-from mpired.cli.messages import STATUSES, answer, report, say, show, tell_summary
+from mpired.cli.messages import STATUSES, print_answer, print_message, print_output, print_summary, report
 from mpired.datatypes import DATATYPES, Datatype, Group, parse
 from mpired.datatypes.times import FAMILIES
 from mpired.datatypes.typemap import picture
@@ -51,8 +51,8 @@ _NUMBERS = {
     "pairs": Group.PAIR,
     "times": Group.TIME,
 }
-_SHOWN_ENTRIES = 8  # of a type map
-_SHOWN_CODES = 8
+_MAX_ENTRIES = 8  # of a type map
+_MAX_CODES = 8
 _FIGURES = ("combiner", "size", "lb", "ub", "extent", "true lb", "true extent", "alignment")
 _EXAMPLES = ("sample_data", "examples")
 
@@ -80,16 +80,17 @@ def ops(*, file: str | None, matrix: bool) -> None:
     if matrix and not file:
         lines = [*_matrix()]
     elif not file:
-        lines = [*_op_table(27, "result", _numbers), "maxloc and minloc take numbers too, with --index."]
+        lines = [*_op_table(27, "result", _number_kinds), "maxloc and minloc take numbers too, with --index."]
         lines.append("`mpired ops --matrix` marks the datatypes of each op.")
     if user_ops and not file:
         lines.append("\nuser-defined ops that are installed:")
-    answer(rows + [in_json(unknown | op) for op in user_ops], [*lines, *map(_user_line, user_ops)])
+    print_answer(rows + [in_json(unknown | op) for op in user_ops], [*lines, *map(_user_line, user_ops)])
     if file and not user_ops and not report()["as_json"]:
-        say(f"{file}: no function in it is decorated with @mpired.op")
+        print_message(f"{file}: no function in it is decorated with @mpired.op")
 
 
 def _user_line(op: dict[str, Any]) -> str:
+    """Return the line of a user-defined op."""
     description = op["error"]
     if not description:
         commute = {True: "commutes", False: "does not commute", None: "commute not declared"}[op["commute"]]
@@ -100,36 +101,36 @@ def _user_line(op: dict[str, Any]) -> str:
 
 
 def _op_table(width: int, doc: str, takes: Callable[[Op], str]) -> Iterator[str]:
-    """Yield a line for each op: its name, the datatypes that it takes in a column of some width, and its result."""
+    """Yield the table of the ops: name, datatypes in a column of `width` characters, and description."""
     for title, ops in (("op", OPS), ("statistic", STATISTICS)):
         yield f"{title:11}{'takes':{width}}{doc}"
         yield from (f"{op.name.lower():11}{takes(op):{width}}{op.doc}" for op in ops)
         yield ""
 
 
-def _numbers(op: Op) -> str:
-    """Return the kinds of numbers that an op takes."""
+def _number_kinds(op: Op) -> str:
+    """Return the names of the kinds of numbers that the op is defined on."""
     if all(group in op.groups for group in _LETTERS):
         return "everything"
     return ", ".join(name for name, groups in _NUMBERS.items() if groups & op.groups)
 
 
 def _matrix() -> Iterator[str]:
-    """Yield the ops with the letters of the groups that they take, the rules of values, and the groups."""
+    """Yield the ops with the letters of their groups of datatypes, the rules of values, and the groups."""
     groups = [group for group in Group if group in _LETTERS]
     yield from _op_table(
-        13, "description", lambda op: "".join(_LETTERS[each] if each in op.groups else "." for each in groups)
+        13, "description", lambda op: "".join(_LETTERS[group] if group in op.groups else "." for group in groups)
     )
-    texts = [f"{rule}: {', '.join(takers)}" for rule, takers in _rules()] + [""]
+    paragraphs = [f"{rule}: {', '.join(names)}" for rule, names in _rules()] + [""]
     for group in groups:
         names = ", ".join(FAMILIES.get(group) or (row.name.lower() for row in DATATYPES if row.group is group))
-        where = " (of columns and npy files, not of MPI)" if group in FAMILIES else ""
-        texts.append(f"{_LETTERS[group]}  {group.title}{where}: {names}")
-    yield from (click.wrap_text(text, 80, subsequent_indent="   ") for text in texts)
+        note = " (of columns and npy files, not of MPI)" if group in FAMILIES else ""
+        paragraphs.append(f"{_LETTERS[group]}  {group.title}{note}: {names}")
+    yield from (click.wrap_text(paragraph, 80, subsequent_indent="   ") for paragraph in paragraphs)
 
 
 def _rules() -> Iterator[tuple[str, list[str]]]:
-    """Yield the rules of values, in words, each with the names of the ops that have it."""
+    """Yield the description of each rule of values, and the names of the ops that support it."""
     for rule in dict.fromkeys(op.nan for op in _ALL_OPS if op.nan):
         yield f"NaN {rule}", [op.name.lower() for op in _ALL_OPS if op.nan == rule]
     yield "--nan ignore leaves NaN out, --missing and --nulls leave elements out", ["all ops of reductions"]
@@ -143,6 +144,7 @@ def _rules() -> Iterator[tuple[str, list[str]]]:
 
 
 def _op_row(op: Op) -> dict[str, object]:
+    """Return the description of a predefined op or statistic for JSON."""
     datatypes = [row for row in DATATYPES if row.group in op.groups and row.dtype is not None]
     return {
         "name": str(op),
@@ -155,7 +157,6 @@ def _op_row(op: Op) -> dict[str, object]:
         "groups": [group.title for group in op.groups],
         "options": [FLAGS[name] for name in PURPOSES if name in op.takes],
         "datatypes": [str(row) for row in datatypes],
-        # for which the kernel is compiled, as they are used here
         "compiled": [str(row) for row in datatypes if native.twin(op.name.lower(), row) is not None],
         "error": None,
     }
@@ -192,45 +193,45 @@ def types(*, text: str | None, types: str | None, value_index: tuple[str, str] |
     defined = None if types is None else datatypes.definitions(types)
     if text is not None:
         datatype, byte_order = parse(text, defined)
-        described = describe_datatype(datatype, byte_order)
-        answer(described, _type_lines(datatype, described))
+        description = describe_datatype(datatype, byte_order)
+        print_answer(description, _type_lines(datatype, description))
     elif value_index is not None:
         # A pair that does not exist is not an error (MPI-4.1, 6.9.4).
-        pair = datatypes.value_index(*(parse(each, defined)[0] for each in value_index))
-        answer(None if pair is None else _type_row(pair), ["MPI_DATATYPE_NULL" if pair is None else str(pair)])
+        pair = datatypes.value_index(*(parse(name, defined)[0] for name in value_index))
+        print_answer(None if pair is None else _type_row(pair), ["MPI_DATATYPE_NULL" if pair is None else str(pair)])
     elif defined is not None and params.is_written("types"):
         rows, table = [], [f"{'datatype':28}{'size':>10}{'extent':>10}  type"]
         for name in defined:
-            each, text = defined[name][0], defined.text(name)
-            rows.append({"name": name, "type": text, "size": each.size, "extent": each.extent})
-            table.append(f"{name:28}{each.size:10}{each.extent:10}  {escaped(str(text))}")
-        answer(rows, table)
+            datatype, text = defined[name][0], defined.text(name)
+            rows.append({"name": name, "type": text, "size": datatype.size, "extent": datatype.extent})
+            table.append(f"{name:28}{datatype.size:10}{datatype.extent:10}  {escaped(str(text))}")
+        print_answer(rows, table)
     else:
         rows, table = [], [f"{'datatype':28}{'group':17}{'size':>5}{'extent':>7}  NumPy"]
-        for each in DATATYPES:
-            rows.append(row := _type_row(each))
-            form = f"{row['numpy'] or 'not available':5}{each.numpy_name}".rstrip()
+        for datatype in DATATYPES:
+            rows.append(row := _type_row(datatype))
+            form = f"{row['numpy'] or 'not available':5}{datatype.numpy_name}".rstrip()
             table.append(f"{row['name']:28}{row['group']:17}{row['size']:5}{row['extent']:7}  {form}")
             table += [f"  also {name}" for name in row["synonyms"]]
-        answer(rows, table)
+        print_answer(rows, table)
 
 
 def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict[str, Any]:
-    """Return what a datatype is, for printing and for JSON; of a long type map the first entries and the last."""
-    # `byte_order` is what its text says: "little", "big", "native" or nothing.
-    typemap, drawn, name = datatype.typemap, picture.draw(datatype.typemap), datatype.numpy_name
-    # NAMED, VALUE_INDEX of an unnamed pair, or the constructor (MPI_Type_get_envelope).
+    """Return the description of a datatype in a byte order for JSON, with at most 8 entries of its type map."""
+    typemap, drawing, numpy_name = datatype.typemap, picture.draw(datatype.typemap), datatype.numpy_name
+    # MPI_Type_get_envelope: NAMED, the constructor, or VALUE_INDEX for an unnamed pair.
     constructor = "VALUE_INDEX" if datatype.parts else datatype.name.partition("(")[0].upper()
     combiner = "NAMED" if datatype.is_named else constructor
     entries: Sequence[int] = range(typemap.entries)
-    if len(entries) > _SHOWN_ENTRIES:
-        entries = [*entries[: _SHOWN_ENTRIES - 1], entries[-1]]
+    if len(entries) > _MAX_ENTRIES:
+        entries = [*entries[: _MAX_ENTRIES - 1], entries[-1]]
+    same_form = [row for row in DATATYPES if numpy_name and row.numpy_name == numpy_name and row is not datatype]
     return {
         "name": str(datatype),
-        "numpy_name": name or None,
-        "same_form": [f"{row}" for row in DATATYPES if name and row.numpy_name == name and row is not datatype],
+        "numpy_name": numpy_name or None,
+        "same_form": [*map(str, same_form)],
         "combiner": f"MPI_COMBINER_{combiner}",
-        **{name: getattr(typemap, name) for name in ("size", "lb", "ub", "extent", "true_lb", "true_extent")},
+        **{figure: getattr(typemap, figure) for figure in ("size", "lb", "ub", "extent", "true_lb", "true_extent")},
         "alignment": typemap.align,
         "entries": typemap.entries,
         "type_map": [[entry.name, entry.disp] for entry in map(typemap.entry, entries)],
@@ -238,36 +239,37 @@ def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict
         "numpy_is_packed": datatype.is_spread,
         "no_numpy": datatype.memory.obstacle if datatype.dtype is None else None,
         "external32": typemap.external,
-        "picture": None if drawn is None else drawn._asdict(),
+        "picture": None if drawing is None else drawing._asdict(),
     }
 
 
-def _type_lines(datatype: Datatype, described: dict[str, Any]) -> Iterator[str]:
-    """Yield the figures of one datatype, its type map and a picture."""
-    shown = [f"({name},{disp})" for name, disp in described["type_map"]]
-    if left_out := described["entries"] - len(shown):
-        shown.insert(-1, f"... {left_out} more ...")
-    form, pieces = f"none: {described['no_numpy']}", "none: there are no bytes, or too many pieces"
-    if described["numpy"] is not None:
-        codes = described["numpy"].split(", ")
-        more = [f"... {len(codes)} in all)"] if len(codes) > _SHOWN_CODES else []
-        form = ", ".join([*codes[:_SHOWN_CODES], *more]) + (", packed" if described["numpy_is_packed"] else "")
-    if (drawn := described["picture"]) is not None:
-        each = f", {drawn['nbytes']} bytes a character" if drawn["nbytes"] > 1 else ""
-        pieces = f"{drawn['text']}  bytes {drawn['start']} to {drawn['stop']}{each}"
-    lines = {label: described[label.replace(" ", "_")] for label in _FIGURES} | {
-        "type map": " ".join(shown) or "empty",
+def _type_lines(datatype: Datatype, description: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of one datatype: its figures, its type map and a picture."""
+    entries = [f"({name},{disp})" for name, disp in description["type_map"]]
+    if omitted := description["entries"] - len(entries):
+        entries.insert(-1, f"... {omitted} more ...")
+    form, drawing = f"none: {description['no_numpy']}", "none: there are no bytes, or too many pieces"
+    if description["numpy"] is not None:
+        codes = description["numpy"].split(", ")
+        more = [f"... {len(codes)} in all)"] if len(codes) > _MAX_CODES else []
+        form = ", ".join([*codes[:_MAX_CODES], *more]) + (", packed" if description["numpy_is_packed"] else "")
+    if (fields := description["picture"]) is not None:
+        scale = f", {fields['nbytes']} bytes a character" if fields["nbytes"] > 1 else ""
+        drawing = f"{fields['text']}  bytes {fields['start']} to {fields['stop']}{scale}"
+    lines = {label: description[label.replace(" ", "_")] for label in _FIGURES} | {
+        "type map": " ".join(entries) or "empty",
         "NumPy": form,
-        "external32": f"{described['external32']} bytes",
-        "picture": pieces,
+        "external32": f"{description['external32']} bytes",
+        "picture": drawing,
     }
-    if described["same_form"]:
-        lines["same form"] = ", ".join(described["same_form"])
+    if description["same_form"]:
+        lines["same form"] = ", ".join(description["same_form"])
     yield datatype.label
     yield from (f"  {label:12}{value}" for label, value in lines.items())
 
 
 def _type_row(datatype: Datatype) -> dict[str, Any]:
+    """Return the row of a datatype in the list of all."""
     return {
         "name": str(datatype),
         "synonyms": [f"MPI_{name}" for name in datatype.synonyms],
@@ -290,23 +292,23 @@ def engines(*, ranks: tuple[str, ...], **options: Any) -> None:
     With --engine, describe each of its workers, and check that it sees the RANKs as this machine does. The status is
     that of an error if a worker cannot be used.
     """
-    wrong = ""
+    difference = ""
     with connected(cast("Any", options)) as engine:
         if engine is LOCAL:
             if ranks:
                 raise UsageError("ranks", "are seen by this machine's processes as by all others; name an `engine`")
-            # Of processes that a launcher has started the first one speaks for all.
-            found = list(map(_engine_row, ENGINES.values())) if all(row.is_first for row in ENGINES.values()) else []
+            # Of several processes that a launcher started only the first one prints.
+            rows = list(map(_engine_row, ENGINES.values())) if all(row.is_first for row in ENGINES.values()) else []
         else:
-            found, wrong = _workers(engine, ranks)
-    if found:
-        answer([row for row, _ in found], (escaped(line) for _, line in found))
-    if wrong:
-        raise UsageError("`engine`", f"{wrong}; let all workers have the same programs and see the same files")
+            rows, difference = _worker_rows(engine, ranks)
+    if rows:
+        print_answer([row for row, _ in rows], (escaped(line) for _, line in rows))
+    if difference:
+        raise UsageError("`engine`", f"{difference}; let all workers have the same programs and see the same files")
 
 
 def _engine_row(engine: Engine) -> tuple[dict[str, Any], str]:
-    """Return the state of an engine, for JSON and on a line."""
+    """Return the state of an engine, as a row for JSON and as a line."""
     try:
         version = metadata.version(engine.package) if engine.package else ""
     except metadata.PackageNotFoundError:
@@ -331,21 +333,22 @@ def _engine_row(engine: Engine) -> tuple[dict[str, Any], str]:
     return row, f"{engine.name:8}{engine.doc}; {state}"
 
 
-def _workers(engine: Engine, ranks: tuple[str, ...]) -> tuple[list[tuple[dict[str, Any], str]], str]:
-    """Describe each worker of the engine, and return the error of one of them, "" if there is none."""
+def _worker_rows(engine: Engine, ranks: tuple[str, ...]) -> tuple[list[tuple[dict[str, Any], str]], str]:
+    """Return a row and a line for each worker of the engine, and the first difference from this process, or ""."""
     sources = [open_source(cast("str", rank), params.context()) for rank in params.expand(ranks)[0]] if ranks else []
-    found, wrong = [], ""
-    own = probe.versions()
-    for seen in engine.runner.everywhere(partial(probe.look, sources, None)):
-        bad = {source.name: reason for source, reason in zip(sources, seen.files, strict=True) if reason}
-        other = [what for what, here in own.items() if seen.versions.get(what) != here]
-        line = f"{seen.host}: {', '.join(map(' '.join, seen.versions.items()))}"
+    rows, difference = [], ""
+    versions = probe.versions()
+    for worker in engine.runner.everywhere(partial(probe.look, sources, None)):
+        unseen = {source.name: reason for source, reason in zip(sources, worker.files, strict=True) if reason}
+        line = f"{worker.host}: {', '.join(map(' '.join, worker.versions.items()))}"
         if sources:
-            line += f"; sees {len(sources) - len(bad)} of {len(sources)} ranks"
-        found.append(({"host": seen.host, **seen.versions, "ranks": len(sources), "not_seen": bad}, line))
-        for reason in (*(f"{what} differs" for what in other), *(f"{name}: {why}" for name, why in bad.items())):
-            wrong = wrong or f"{reason}, in the worker on {seen.host}"
-    return found, wrong
+            line += f"; sees {len(sources) - len(unseen)} of {len(sources)} ranks"
+        rows.append(({"host": worker.host, **worker.versions, "ranks": len(sources), "not_seen": unseen}, line))
+        differences = [f"{name} differs" for name, version in versions.items() if worker.versions.get(name) != version]
+        differences += [f"{path}: {reason}" for path, reason in unseen.items()]
+        if differences and not difference:
+            difference = f"{differences[0]}, in the worker on {worker.host}"
+    return rows, difference
 
 
 @click.command
@@ -353,7 +356,7 @@ def _workers(engine: Engine, ranks: tuple[str, ...]) -> tuple[list[tuple[dict[st
     "command",
     required=False,
     metavar="[COMMAND]",
-    shell_complete=lambda context, _parameter, begun: cli.shell_complete(context, begun),
+    shell_complete=lambda context, _parameter, incomplete: cli.shell_complete(context, incomplete),
 )
 @click.pass_context
 def help(context: click.Context, *, command: str | None) -> None:  # noqa: A001 - the name of the command
@@ -367,16 +370,16 @@ def help(context: click.Context, *, command: str | None) -> None:  # noqa: A001 
       mpired help reduce
       mpired help statuses
     """
-    above = context.find_root()
+    root = context.find_root()
     if command == "statuses":
-        formatter = above.make_formatter()
+        formatter = root.make_formatter()
         with formatter.section("Exit statuses"):
             formatter.write_dl(list(STATUSES.items()))
         formatter.write("\n`mpired diff`: 0 the files are equal, 1 they differ, 70 internal error.\n")
-        show(formatter.getvalue().rstrip())
+        print_output(formatter.getvalue().rstrip())
         return
-    asked = cli.resolve_command(above, [command])[1] if command else None
-    show((click.Context(asked, above, command) if asked else above).get_help())
+    subcommand = cli.resolve_command(root, [command])[1] if command else None
+    print_output((click.Context(subcommand, root, command) if subcommand else root).get_help())
 
 
 @click.command
@@ -395,7 +398,7 @@ def completion(*, shell: str) -> None:
     """
     if (script := get_completion_class(shell)) is not None:
         source = script(cli, {}, "mpired", COMPLETION).source().strip("\n")
-        show(source.replace('string split ","', 'string split -m 1 ","'))  # of fish: a list of ops has commas
+        print_output(source.replace('string split ","', 'string split -m 1 ","'))  # in fish; a list of ops has commas
 
 
 @params.command(*SUMMARY, directory="DIR")
@@ -410,8 +413,8 @@ def examples(*, directory: str) -> None:
     describes the files.
     """
     package = Path(mpired.__file__).parent
-    installed = package / "_examples"  # as pyproject.toml puts them there; a clone has them at its top
-    home = installed if installed.is_dir() else package.parent
-    copy_into(directory, [home / name for name in _EXAMPLES], on_commit=signals.commit)
+    installed = package / "_examples"  # pyproject.toml puts them there; in a clone they are at the top
+    source = installed if installed.is_dir() else package.parent
+    copy_into(directory, [source / name for name in _EXAMPLES], on_commit=signals.commit)
     summary = {"copied": _EXAMPLES, "inputs": [], "output": directory}
-    tell_summary(summary, f"copied {' and '.join(_EXAMPLES)} -> {directory}; the examples of help run there")
+    print_summary(summary, f"copied {' and '.join(_EXAMPLES)} -> {directory}; the examples of help run there")

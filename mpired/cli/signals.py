@@ -1,4 +1,4 @@
-"""Signals: before the commit they end the command, and nothing has changed; after it they come too late."""
+"""Signals of the command: before the commit they end it without a change, after the commit they are ignored."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Interrupted(BaseException):
 
 
 class _State:
-    """The state of this process after signals."""
+    """The state of this process with regard to signals."""
 
-    came: Sequence[int] = ()  # those that came, or will come, before there are handlers
+    early: Sequence[int] = ()  # signals before `install`; `__main__` appends them
     interruption: Interrupted | None = None
-    left = "no result was written"  # what an interruption has left of the files, in words
+    outcome = "no result was written"  # the state of the files after an interruption, for the message
     is_committed = False  # whether the result is in place
 
 
@@ -27,30 +27,29 @@ state = _State()
 
 
 def install() -> None:
-    """Turn SIGINT, SIGTERM and SIGHUP into exceptions, so that the work is unwound; an ignored one stays ignored."""
-    # Not before the command is loaded: Python takes an exception within an import for another error, or loses it. A
-    # signal that has come before is one now.
+    """Raise `Interrupted` at SIGINT, SIGTERM and SIGHUP, except ignored ones, and for an early signal at once."""
+    # Called after the imports: an exception within an import is lost, or becomes an ImportError.
     for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
-    came, state.came = state.came, ()
-    if came:
-        _interrupt(came[-1], None)
+    early, state.early = state.early, ()
+    if early:
+        _interrupt(early[-1], None)
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
-    ignore()  # a second ctrl-C does not disturb the unwinding
+    ignore()  # a second ctrl-C must not disturb the cleanup
     state.interruption = Interrupted(number)
     raise state.interruption
 
 
 def ignore() -> None:
-    """Let no signal end the command any more."""
+    """Ignore the signals that would end the command."""
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
 
 
 def commit() -> None:
-    """Note that the result is in place: no signal ends the command any more, and no error says that nothing is."""
+    """Record that the result is in place: from now on signals are ignored, and errors have the status of a result."""
     state.is_committed = True
     ignore()

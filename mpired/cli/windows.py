@@ -1,4 +1,4 @@
-"""The commands that combine files, or a value, into a window, and may return its old elements; and recovery."""
+"""The commands that update a target in place, some of which return its old elements; and recover."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import numpy as np
 
 from mpired import attempts
 from mpired.api.outcome import as_numpy
-from mpired.cli import params, signals
-from mpired.cli.messages import end_without, json_line, report, say, show, tell, tell_plan, tell_summary, warned
+from mpired.cli import messages, params, signals
 from mpired.context import Context
 from mpired.errors import UsageError, escaped
 from mpired.files.places import check_is_data
@@ -23,7 +22,7 @@ from mpired.formats.memory import masks_of
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, RECOVER, REPORT, SWAP, Group
 from mpired.queries.elements import in_json
 from mpired.ranks.order import paths, rank_list
-from mpired.report import Description, Written, describe_request, summarise_request
+from mpired.report import Description, PlannedFile, describe_request, summarise_request
 from mpired.sources.open import check_no_input
 from mpired.windows.call import (
     WindowRequest,
@@ -33,12 +32,11 @@ from mpired.windows.call import (
     plan_get_accumulate,
 )
 from mpired.windows.fetched import FetchOutput, planned_size
-from mpired.windows.transaction import Work, dry_run, transact
+from mpired.windows.transaction import WindowUpdate, dry_run, transact
 
-_SHOWN = 8  # origins that were left out, of perhaps thousands
-_OPERANDS = 2  # of compare-and-swap
-_REPORT: Group = ("quiet", "as_json@print", "dry_run")  # of the commands on one element, which is printed
-_VALUES = {"context_settings": {"ignore_unknown_options": True}}  # -5 is a value
+_MAX_SHOWN = 8  # skipped origins; there may be thousands
+_REPORT: Group = ("quiet", "as_json@print", "dry_run")  # of commands that print one old element
+_NUMBERS = {"context_settings": {"ignore_unknown_options": True}}  # -5 is a value
 
 
 @params.command(*("op@accumulate", "windows", *ACCUMULATE, "rank_numbers", *REPORT), files="TARGET ORIGIN...")
@@ -58,8 +56,8 @@ def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, **o
     format that stores elements: .npy, .npz, .nc, .h5, .safetensors, .parquet, .arrow, or raw binary with --type.
     --columns selects the columns or arrays that change. By default an origin must have as many elements as TARGET.
     """
-    targets, words = _split(windows, files)
-    origins = rank_list(params.expand(words)[0], options)
+    targets, arguments = _split(windows, files)
+    origins = rank_list(params.expand(arguments)[0], options)
     plan = partial(plan_accumulate, targets, origins, op, options)
     _call("MPI_Accumulate", plan, targets, list(paths(origins)))
 
@@ -84,13 +82,13 @@ def get_accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str,
     fetch = options["fetch"]
     check_is_data(fetch)
     plan = partial(plan_get_accumulate, targets, origins[0] if origins else None, op, options)
-    check_no_input([fetch], [(each, "the origin") for each in origins], "name another file for the old elements")
+    check_no_input([fetch], [(origin, "the origin") for origin in origins], "name another file for the old elements")
     check_no_input([fetch], [(options["map"], "the map"), (options["types"], "the named datatypes")])
     _call("MPI_Get_accumulate", plan, targets, origins, (fetch, options["to"], options["force"]))
 
 
-@params.command(*("op@fetch", "windows", *FETCH_ELEMENT, *_REPORT), settings=_VALUES, words="TARGET [VALUE]")
-def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, **options: Any) -> None:
+@params.command(*("op@fetch", "windows", *FETCH_ELEMENT, *_REPORT), settings=_NUMBERS, arguments="TARGET [VALUE]")
+def fetch_and_op(*, arguments: tuple[str, ...], windows: tuple[str, ...], op: str, **options: Any) -> None:
     """Combine VALUE into one element of TARGET, and print its old value (MPI_Fetch_and_op).
 
     \b
@@ -103,15 +101,15 @@ def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, *
     --op no_op needs none and only reads. Commands that run at once each get a different old value, so that TARGET can
     be a counter, or number the places in a queue.
     """
-    targets, values = _split(windows, _without_options(words))
+    targets, values = _split(windows, _without_options(arguments))
     if len(values) > 1:
         raise UsageError(values[1], "is one word too many; there is one VALUE")
     plan = partial(plan_fetch_and_op, targets, values[0] if values else None, op, options)
     _call("MPI_Fetch_and_op", plan, targets, values, is_element=True)
 
 
-@params.command("windows", *SWAP, *_REPORT, settings=_VALUES, words="TARGET COMPARE VALUE")
-def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], **options: Any) -> None:
+@params.command("windows", *SWAP, *_REPORT, settings=_NUMBERS, arguments="TARGET COMPARE VALUE")
+def compare_and_swap(*, arguments: tuple[str, ...], windows: tuple[str, ...], **options: Any) -> None:
     """Set one element of TARGET to VALUE if it is COMPARE, and print its old value (MPI_Compare_and_swap).
 
     \b
@@ -123,27 +121,28 @@ def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], **opti
     The element has changed if COMPARE is printed. Elements are integers, truth values or bytes, and are
     compared bit by bit. COMPARE and VALUE are numbers, files with one element, or null for a missing one.
     """
-    targets, operands = _split(windows, _without_options(words))
-    if len(operands) != _OPERANDS:
+    targets, operands = _split(windows, _without_options(arguments))
+    if len(operands) != 2:  # noqa: PLR2004 - COMPARE and VALUE
         raise UsageError("COMPARE and VALUE", f"are two words after the target, and there are {len(operands)}")
     plan = partial(plan_compare_and_swap, targets, operands[0], operands[1], options)
     _call("MPI_Compare_and_swap", plan, targets, operands, is_element=True)
 
 
-def _without_options(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return words that may be negative numbers; another one with a hyphen is an unknown option."""
-    for word in words:
-        if re.fullmatch(r"--.*|-[a-z]+", word, re.IGNORECASE) and word.lower() not in {"-inf", "-infinity", "-nan"}:
-            raise click.NoSuchOption(word, ctx=click.get_current_context())
-    return words
+def _without_options(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """Return arguments that may be negative numbers; refuse others that begin with a hyphen as unknown options."""
+    for argument in arguments:
+        is_number = argument.lower() in {"-inf", "-infinity", "-nan"}
+        if re.fullmatch(r"--.*|-[a-z]+", argument, re.IGNORECASE) and not is_number:
+            raise click.NoSuchOption(argument, ctx=click.get_current_context())
+    return arguments
 
 
-def _split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the windows and the origins: without --window the first file is the target."""
-    if not windows and not files:
+def _split(windows: tuple[str, ...], arguments: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the files of the windows, and the other arguments; without --window the first argument is the target."""
+    if not windows and not arguments:
         raise UsageError("TARGET", "is missing; name the file to change, and then the origins")
-    windows, origins = (windows, files) if windows else (files[:1], files[1:])
-    signals.state.left = f"{', '.join(windows)} {'are as they were' if windows[1:] else 'is as it was'}"
+    windows, origins = (windows, arguments) if windows else (arguments[:1], arguments[1:])
+    signals.state.outcome = f"{', '.join(windows)} {'are as they were' if windows[1:] else 'is as it was'}"
     return windows, origins
 
 
@@ -151,56 +150,56 @@ def _call(
     name: str,
     plan: Callable[[Context], WindowRequest],
     targets: Sequence[str],
-    words: Sequence[str],  # origins or values, which may be files
+    inputs: Sequence[str],  # origins; or values, some of which may be files
     fetch: tuple[str, str | None, bool] | None = None,  # the file of the old elements, its format, `force`
     *,
-    is_element: bool = False,  # whether it is of one element, which is printed
+    is_element: bool = False,  # whether the call is on one element, and prints its old value
 ) -> None:
-    """Carry out a call on windows, and print its summary; or the plan of a dry run."""
+    """Carry out a call on windows, and print its summary, or the plan of a dry run."""
     path, to, force = ("-", LINES.name, False) if is_element else fetch or (None, None, False)
 
-    def work(context: Context) -> Work | Description:
-        warned.clear()  # of an attempt before
+    def attempt(context: Context) -> WindowUpdate | Description:
+        messages.pending_warnings.clear()  # those of an earlier attempt
         request = plan(context)
         if context.dry_run:
             planned, fetched = dry_run(request), None
             if path is not None:
                 attempts.check_results([path], context, overwrite=force)
-                fetched = Written(path, *planned_size(path, to, planned.fetched_model, request.op))
+                fetched = PlannedFile(path, *planned_size(path, to, planned.fetched_model, request.op))
             return describe_request(name, planned, fetched)
         if path is None:
             return transact(request)
         with FetchOutput(path, to, context, targets, overwrite=force) as output:
-            done = transact(request, output)
-            output.send(targets[0], has_changed=any(done.protocols))
-        return done
+            update = transact(request, output)
+            output.send(targets[0], has_changed=any(update.protocols))
+        return update
 
-    done = attempts.repeated(work, words, params.context())
-    if isinstance(done, Description):
-        tell_plan(done, words, "origin")
+    update = attempts.repeated(attempt, inputs, params.context())
+    if isinstance(update, Description):
+        messages.print_plan(update, inputs, "origin")
         return
-    skipped = done.skipped
-    used = done.names if path is None else words if is_element or done.request.op.origin else ()
-    figures, line = summarise_request(name, done, targets, used, warned)
+    skipped = update.skipped
+    origins = update.names if path is None else inputs if is_element or update.request.op.origin else ()
+    figures, line = summarise_request(name, update, targets, origins, messages.pending_warnings)
     figures["output"] = path or figures["output"]
-    notes = [f"{origin}: already applied, left out" for origin in skipped[:_SHOWN]]
-    if len(skipped) > _SHOWN:
-        notes.append(f"{len(skipped) - _SHOWN} more origins: already applied, left out")
+    notes = [f"{origin}: already applied, left out" for origin in skipped[:_MAX_SHOWN]]
+    if len(skipped) > _MAX_SHOWN:
+        notes.append(f"{len(skipped) - _MAX_SHOWN} more origins: already applied, left out")
     if is_element:
-        figures["old"] = _old(done)
-    tell_summary(figures, None if is_element else line, notes=notes)
-    if report().get("verbose") and not report()["as_json"]:
-        for target, protocol, window in zip(figures["windows"], done.protocols, done.windows, strict=True):
-            say(f"{target}: {window.changed_nbytes} bytes of elements, {protocol or 'not changed'}")
-    end_without(figures["bad"])
+        figures["old"] = _old_element(update)
+    messages.print_summary(figures, None if is_element else line, notes=notes)
+    if messages.report().get("verbose") and not messages.report()["as_json"]:
+        for target, protocol, window in zip(figures["windows"], update.protocols, update.windows, strict=True):
+            messages.print_message(f"{target}: {window.changed_nbytes} bytes of elements, {protocol or 'not changed'}")
+    messages.exit_if_skipped(figures["bad"])
 
 
-def _old(done: Work) -> object:
-    """Return the old element as JSON can hold it: of a pair the value and the index."""
-    assert done.fetched is not None  # noqa: S101 - such a call fetches
-    if masks_of(done.fetched).any():
+def _old_element(update: WindowUpdate) -> object:
+    """Return the old element as a value of JSON: a list of value and index for a pair, None if it is missing."""
+    assert update.fetched is not None  # noqa: S101 - a call on one element fetches it
+    if masks_of(update.fetched).any():
         return None
-    (old,) = as_numpy(np.ma.getdata(done.fetched), done.datatypes[0], None)
+    (old,) = as_numpy(np.ma.getdata(update.fetched), update.datatypes[0], None)
     return [in_json(old[field]) for field in old.dtype.names] if old.dtype.names else in_json(old)
 
 
@@ -217,26 +216,27 @@ def recover(*, files: tuple[str, ...], **options: Any) -> None:
     whose log is whole was committed, and is finished; otherwise the file has not changed, and the log is removed.
     --discard --force gives a committed change up: the file may stay half changed.
     """
-    signals.state.left = "repeat it for the files that have no line yet"
+    signals.state.outcome = "repeat it for the files that have no line yet"
     nothing = "nothing" if options["only_list"] else "nothing to do"
-    errors: list[OSError] = []  # of lines that could not be written; other files have their turn all the same
-    unseen = []  # changes that standard error has instead
+    errors: list[OSError] = []  # of standard output; the next files are recovered nevertheless
+    has_changed = False  # whether standard output lacks the line of a changed file
 
-    def tell_file(done: Recovered) -> None:
-        line = escaped(f"{done.file}: {', '.join(done.words) or nothing}")
+    def print_file(recovered: Recovered) -> None:
+        nonlocal has_changed
+        line = escaped(f"{recovered.file}: {', '.join(recovered.words) or nothing}")
         try:
-            show(json_line(done._asdict()) if report()["as_json"] else line)
+            messages.print_output(messages.json_line(recovered._asdict()) if messages.report()["as_json"] else line)
         except OSError as error:
             errors.append(error)
-            if done.changed:
-                unseen.append(line)
-                say(line)
+            if recovered.changed:
+                has_changed = True
+                messages.print_message(line)
 
     try:
-        recover_files(files, options, params.context(), tell_file)
+        recover_files(files, options, params.context(), print_file)
     finally:
-        tell(None)
-    if unseen:
-        signals.commit()  # the status is about the files
+        messages.print_line(None)
+    if has_changed:
+        signals.commit()  # the exit status is that of changed files
     if errors:
         raise errors[0]

@@ -99,8 +99,9 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArr
         log.warn(InputWarning(f"{what}; the result has the times of its model, and no method in `cell_methods`"))
         return Cells({}, attributes)
     all_times, *all_bounds = (np.stack(each) for each in zip(*moved, strict=True))
-    # Several steps are not adjacent in the ranks: bounds around all of them would be those of other steps too.
-    is_one = own.count == 1 or len(moved) == 1
+    # Several steps are not adjacent in the ranks: bounds around all of them would be those of other steps too. Those of
+    # a climatology are around the same step of several years (CF, 7.4).
+    is_one = own.count == 1 or len(moved) == 1 or "climatology" in own.attributes
     values = {own.name: all_times.mean(axis=0)} if is_one else {}
     for bounds in all_bounds if is_one else ():
         values[like.bounds_of(own)] = np.stack([bounds[..., 0].min(axis=0), bounds[..., -1].max(axis=0)], axis=-1)
@@ -112,7 +113,8 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArr
             before = combined[each.own_name].attributes.get(conventions.METHODS, "")
             method = f"{last}: {each.op.method}"
             is_there = re.search(rf"(?<!\S){re.escape(method)}( (over|within) \w+)?$", before)
-            after = before if is_there else f"{before} {method}".lstrip()
+            over = re.findall(r" over \w+$", before) if "climatology" in own.attributes else []
+            after = before if is_there else f"{before} {''.join([method, *over])}".lstrip()
             attributes[each.name] = {**new[each.name], conventions.METHODS: after}
         elif each.field != VALID:
             doubts += _doubts(own.name, each, is_changed=bool(values))

@@ -171,10 +171,13 @@ def _copy_objects(
 
 def _copy_file(
     model: Model, results: Sequence[_Result], old: h5py.File, file: h5py.File, left_out: Collection[object]
-) -> None:
-    """Make what the old file has, but for the elements of results, and attach the scales of dimensions again."""
+) -> tuple[dict[tuple[int, int] | None, str], dict[str, Any]]:
+    """Make what the old file has, but for the elements of results, and attach the scales of dimensions again.
+
+    Return the new names of objects by their old addresses, and the object that each is like by its new name.
+    """
     made = _copy_objects(model, {each.name: each for each in results}, old, file, left_out)
-    models = {name: old[f"/{name}"] for name in made.values() if name}
+    models = {name: old[f"/{name}"] for name in made.values()}
     for each in results:
         if each.name not in file:
             _create(file, each)
@@ -193,32 +196,54 @@ def _copy_file(
                 if scale_name := made.get(address(scale.id)):
                     h5ds.attach_scale(new.id, file[f"/{scale_name}"].id, number)
     _add_dimensions(file, [each for each in results if model.has_history and each.like is None])
+    return made, models
 
 
 def _redirect(old: h5py.Dataset, new: h5py.Dataset, made: Mapping[Any, str]) -> None:
     """Write the references of a copied dataset, to the objects of the result: the library copies null references."""
-
-    def move(values: np.ndarray) -> None:
-        for name in values.dtype.names or ():
-            move(values[name])
-        for place in np.ndindex(values.shape) if values.dtype == object else ():
-            each: Any = values[place]
-            if isinstance(each, np.ndarray):
-                move(each)
-            elif isinstance(each, h5r.Reference) and each:  # a null one stays
-                values[place] = _moved(each, old, new, made)
-
     for _, selection, _ in selections(old.shape, old.chunks or (), old.dtype.itemsize, 0, DECODED_NBYTES // 2):
         values = np.array(old[selection], old.dtype.base)
-        move(values)
+        _move(values, old, new, made)
         if old.dtype.subdtype:
             new[selection] = values
         else:
             new.write_direct(values, dest_sel=selection)
 
 
-def _moved(each: Any, old: h5py.Dataset, new: h5py.Dataset, made: Mapping[Any, str]) -> Any:
-    """Return a reference of the new dataset to the object that one of the old dataset leads to."""
+def _redirect_attributes(old: Any, new: Any, made: Mapping[Any, str]) -> None:
+    """Write the references in copied attributes; an attribute goes that leads to an object which the result has not."""
+    for attribute, values in _references(old.id):
+        if h5a.exists(new.id, attribute.name):
+            try:
+                _move(values, old, new, made)
+                h5a.open(new.id, attribute.name).write(values)
+            except DatatypeError:
+                h5a.delete(new.id, attribute.name)
+
+
+def _references(identifier: Any) -> Iterator[tuple[Any, np.ndarray]]:
+    """Yield the attributes of an object that hold references, and their values, but for those of dimensions."""
+    for each in each_attribute(identifier):
+        is_null = each.get_space().get_simple_extent_type() == h5s.NULL
+        if each.name not in _SCALES and hierarchy.leads(each.get_type()) and not is_null:
+            each.read(values := np.empty(each.shape, each.dtype))
+            yield each, values
+
+
+def _move(values: np.ndarray, old: Any, new: Any, made: Mapping[Any, str]) -> None:
+    """Let references lead to the objects of the result."""
+    for name in values.dtype.names or ():
+        _move(values[name], old, new, made)
+    for place in np.ndindex(values.shape) if values.dtype == object else ():
+        each: Any = values[place]
+        if isinstance(each, np.ndarray):
+            _move(each, old, new, made)
+        elif isinstance(each, h5r.Reference) and each:  # a null one stays
+            values[place] = _moved(each, old, new, made)
+
+
+def _moved(each: Any, old: Any, new: Any, made: Mapping[Any, str]) -> Any:
+    """Return a reference of the new object to the object that one of the old object leads to."""
     name, file = made.get(address(h5r.dereference(each, old.id))), new.file.id
     if name is None:
         to = text_of(h5r.get_name(each, old.id) or b"")[1:]
@@ -270,10 +295,12 @@ def _copy_attributes(attributes: Iterable[Any], to: Any, changed: Mapping[str, n
         tid = attribute.get_type()
         if (key := text_of(attribute.name)) in left:
             _put(to, key, left.pop(key), tid)
-        elif attribute.name not in _SCALES and not hierarchy.leads(tid):  # else it leads to objects of the old file
+        elif attribute.name not in _SCALES and not (hierarchy.leads(tid) and h5a.exists(to, attribute.name)):
             space, dtype = attribute.get_space(), attribute.dtype
             made = h5a.create(to, attribute.name, tid.copy(), space)
-            if space.get_simple_extent_type() == h5s.NULL:
+            if space.get_simple_extent_type() == h5s.NULL or hierarchy.leads(
+                tid
+            ):  # null references, for the time being
                 continue
             mtype = None if dtype.hasobject else tid
             octets = np.empty(space.get_simple_extent_dims(), dtype if dtype.hasobject else f"V{tid.get_size()}")
@@ -325,13 +352,36 @@ def _old(model: Model, stack: ExitStack) -> tuple[h5py.File | None, list[_Result
     return old, [_Result.of(buffer, old, model.cells) for buffer in model.buffers]
 
 
-def forms(model: Model) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None, ...]]:
-    """Return the forms of the elements of all results, None unless each is in one piece, and which are missing."""
+def _left_out(model: Model, old: h5py.File | None) -> set[object]:
+    """Return the names and addresses of the arrays of the old file that results have not."""
+    wanted = {each.name for each in model.buffers if each.name == each.origin}
+    wanted |= {*model.kept.names} if model.kept else set()
+    objects = () if old is None else hierarchy.walk(old["/"].id)
+    absent = (each for each in objects if each.is_array and each.name not in wanted)
+    return {key for each in absent for key in (each.name, each.address)}
+
+
+def forms(model: Model) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None, ...], dict[str, str]]:
+    """Return the forms of the elements of all results, None unless each is in one piece, and which are missing.
+
+    The last value has the attributes that lead to arrays which the results have not, and why they are left out.
+    """
     with ExitStack() as stack:
-        _, results = _old(model, stack)
+        old, results = _old(model, stack)
+        lost, left_out = dict[str, str](), _left_out(model, old)
+        if old is not None and left_out:
+            there = [each for each in hierarchy.walk(old["/"].id) if each.object and each.address not in left_out]
+            made = {each.address: each.name for each in there} | {address(old.id): ""}
+            for like in (old[f"/{name}"] for name in made.values()):
+                for attribute, values in _references(like.id):
+                    try:
+                        _move(values, like, like, made)
+                    except DatatypeError as error:
+                        lost[f"{like.name[1:]}.{text_of(attribute.name)}".lstrip(".")] = error.reason
         are_flat = all(each.plist.get_layout() == h5d.CONTIGUOUS for each in results)
         are_flat = are_flat and not any(each.nullable or each.datatype.form.hasobject for each in model.buffers)
-        return tuple(each.elements for each in results) if are_flat else None, tuple(each.missing for each in results)
+        stored = tuple(each.elements for each in results) if are_flat else None
+        return stored, tuple(each.missing for each in results), lost
 
 
 def _created(stack: ExitStack, model: Model, line: str, fd: int, *, early: bool) -> list[h5py.Dataset]:
@@ -341,11 +391,7 @@ def _created(stack: ExitStack, model: Model, line: str, fd: int, *, early: bool)
         each.plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
         each.plist.set_fill_time(h5d.FILL_TIME_NEVER)
     target = stack.enter_context(_Target(fd, "r+b", closefd=False))
-    wanted = {each.name for each in model.buffers if each.name == each.origin}
-    wanted |= {*model.kept.names} if model.kept else set()
-    objects = () if old is None else hierarchy.walk(old["/"].id)
-    absent = (each for each in objects if each.is_array and each.name not in wanted)
-    left_out = {key for each in absent for key in (each.name, each.address)}  # arrays that results have not
+    left_out, made, models = _left_out(model, old), dict[Any, str](), dict[str, Any]()
     if early and old is not None and not left_out and _copy_around(model, old, results, fd):
         file = stack.enter_context(_opened(target))
     elif old is None:
@@ -357,7 +403,7 @@ def _created(stack: ExitStack, model: Model, line: str, fd: int, *, early: bool)
     else:
         fcpl = _ordered_as(old["/"].id.get_create_plist(), old.id.get_create_plist())
         file = stack.enter_context(_opened(target, fcpl))
-        _copy_file(model, results, old, file, left_out)
+        made, models = _copy_file(model, results, old, file, left_out)
     if old is not None:
         to, root = file["/"].id, old["/"].id
         for attribute in [*each_attribute(to)]:  # a copy of the file has them, but a new history not in its place
@@ -368,6 +414,9 @@ def _created(stack: ExitStack, model: Model, line: str, fd: int, *, early: bool)
         history = {"history": f"{line}\n{before}" if before else line}
         is_text = any(isinstance(each, h5t.TypeStringID) for each in types)
         _copy_attributes(each_attribute(root), to, history if is_text or model.has_history else {})
+        for name, like in models.items():
+            if like is not None:
+                _redirect_attributes(like, file[f"/{name}"], made)
     _put_cells(model.cells, file)
     return [file[each.name] for each in results]
 

@@ -269,8 +269,10 @@ def _write(
 
 def _new(buffer: Array, old: _ClassicHeader, dimensions: dict[str, int], cells: Cells) -> _Var:
     """Return the variable of a result; its dimensions are added if they are new."""
-    name = buffer.name or "value"
-    code = None if buffer.datatype.is_bool else _BY_FORM.get(as_numbers(buffer.datatype.form).newbyteorder(">"))
+    name, is_bool = buffer.name or "value", buffer.datatype.is_bool
+    code = _BY_FORM.get(np.dtype("i1") if is_bool else as_numbers(buffer.datatype.form).newbyteorder(">"))
+    if is_bool and buffer.nullable:
+        raise DatatypeError(buffer.datatype.label, "has no value for missing elements in netCDF; use `to='parquet'`")
     if code is None:
         raise DatatypeError(buffer.datatype.label, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
     like = old.variables.get(buffer.origin or name)
@@ -293,6 +295,7 @@ def _new(buffer: Array, old: _ClassicHeader, dimensions: dict[str, int], cells: 
     made = {key: value.astype(_FORMS[code]) for key, value in own.items()}
     texts = cells.attributes.get(name, {})
     made |= {key: np.frombuffer(octets_of(text), _FORMS[_CHAR]) for key, text in texts.items() if text}
+    made |= {conventions.DTYPE: np.frombuffer(b"bool", _FORMS[_CHAR])} if is_bool else {}  # as xarray has it
     kept = {key: each for key, each in like.attributes.items() if key in own or key not in left_out}
     return replace(like, name=name, code=code, attributes=cells.staying(name, kept | made))
 

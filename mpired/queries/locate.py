@@ -1,4 +1,4 @@
-"""The extreme of all ranks and its place: the example of the standard, with arrays of any lengths (MPI-4.1, 6.9.4)."""
+"""The extreme of all ranks and its place (MPI-4.1, 6.9.4: the example of MPI_MAXLOC); the ranks may differ in count."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from mpired.attempts import repeated
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import run_segments
 from mpired.context import Context
-from mpired.datatypes import TIMES
+from mpired.datatypes import TIMES, Datatype
 from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError
 from mpired.formats import InputOptions, RankFile, RankObject
 from mpired.formats.array import blocks
-from mpired.formats.derived import in_order
+from mpired.formats.derived import Widening, in_order, widened
 from mpired.formats.rank import choice, hint_text
 from mpired.log import PERIOD, step
 from mpired.ops import Op
-from mpired.ops.rules import holds, real_type
 from mpired.ops.state import valid_of
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, Options
@@ -33,35 +32,35 @@ from mpired.queries.elements import are_nan, index_of
 from mpired.ranks.opening import open_groups, skipped_warning
 from mpired.ranks.order import rank_list, unnatural
 
-# The op on plain elements that each is.
-_PLAIN = {**dict(zip(EXTREMES, (MAX, MIN), strict=True)), "max": MAX, "min": MIN}
+# The op on elements without an index for each op of the command.
+_PLAIN_OPS = {**dict(zip(EXTREMES, (MAX, MIN), strict=True)), "max": MAX, "min": MIN}
 
 
 @dataclass(frozen=True)
 class Location:
-    """An element, and where it is."""
+    """An element and its place."""
 
     value: Any  # a scalar of NumPy
     rank: int
-    file: str  # what messages call its file
-    # an index of each dimension of an array, the row of a column, or else the number of the element
+    file: str  # the name of the rank's file in messages
+    # an index of each dimension of an array, the row of a column, or the number of the element in a raw file
     index: tuple[int, ...]
-    column: str = ""  # "" of files without columns
+    column: str = ""  # "" in files without columns
 
 
-_PLACE = ["rank", "element", "buffer"]
+_PLACE = ["rank", "element", "buffer"]  # numbers: of a rank, of an element in its buffer, of a buffer of the plan
 
 
-def _no_elements(form: np.dtype) -> np.ndarray:
-    """Return no elements: of each the value, and the numbers of its rank, of itself there, and of the buffer in all."""
+def _no_extremes(form: np.dtype) -> np.ndarray:
+    """Return an empty array of extremes, which has the value and the place of each."""
     return np.empty(0, [("value", form), *((name, np.dtype("i8")) for name in _PLACE)])
 
 
-class _Best(NamedTuple):
-    """The best elements of some."""
+class _Extremes(NamedTuple):
+    """The extremes of a piece of a segment."""
 
-    nbytes: int
-    found: tuple[np.ndarray, ...]  # for each op, the first one first
+    nbytes: int  # read
+    by_op: tuple[np.ndarray, ...]  # in the order of the result
 
 
 @dataclass(frozen=True)
@@ -69,145 +68,153 @@ class _Order:
     """The order of elements for an op."""
 
     is_max: bool  # whether large elements come first
-    number: int  # how many extremes are wanted
+    number: int  # of extremes in the result
 
-    @np.errstate(all="ignore")  # a NaN may be a signalling one
-    def candidates(self, block: np.ndarray, best: np.ndarray, valid: np.ndarray | None) -> np.ndarray:
-        """Return which valid elements of a block may be among the best, in ascending order; `best` are before them."""
+    @np.errstate(all="ignore")  # of signalling NaNs
+    def candidates(self, block: np.ndarray, extremes: np.ndarray, valid: np.ndarray | None) -> np.ndarray:
+        """Return the positions of elements of a block that come before some of the `extremes` of earlier blocks."""
         if self.number == 1 and valid is None:
-            return np.array([(block.argmax if self.is_max else block.argmin)()])  # a NaN or NaT is the extreme, too
-        if len(best) < self.number:
-            chosen = np.ones(len(block), bool)
-        else:  # of equal elements the first one counts
-            worst = best["value"][-1]
-            chosen = block > worst if self.is_max else block < worst
+            return np.array([(block.argmax if self.is_max else block.argmin)()])  # a NaN or NaT comes first
+        if len(extremes) < self.number:
+            mask = np.ones(len(block), bool)
+        else:  # an equal element comes after that of an earlier block
+            last = extremes["value"][-1]
+            mask = block > last if self.is_max else block < last
         if (nans := are_nan(block)) is not None:
-            chosen |= nans
-        return np.flatnonzero(chosen if valid is None else chosen & valid)
+            mask |= nans
+        return np.flatnonzero(mask if valid is None else mask & valid)
 
-    def best_of(self, each: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the best of several, the same whatever their order."""
-        found = np.concatenate(each)
-        values = found["value"]
-        # Numbers that stand for the values: smaller is better, and equal values have one.
-        _, order = np.unique(values, return_inverse=True)
-        order = -order if self.is_max else order
+    def merge(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the extremes of several parts, independent of the order of the parts."""
+        extremes = np.concatenate(parts)
+        values = extremes["value"]
+        # The keys are numbers in the order of the result; equal values have the same key.
+        _, keys = np.unique(values, return_inverse=True)
+        keys = -keys if self.is_max else keys
         if (nans := are_nan(values)) is not None:
-            order = np.where(nans, -len(values) - 1, order)
-        first = np.lexsort((found["buffer"], found["element"], found["rank"], order))[: self.number]
-        return found[first]
+            keys = np.where(nans, -len(values) - 1, keys)
+        return extremes[np.lexsort((extremes["buffer"], extremes["element"], extremes["rank"], keys))[: self.number]]
 
 
-def _search(plan: Plan, ranks: Sequence[int], orders: Sequence[_Order], segment: Segment) -> Iterator[_Best]:
-    """Look at a segment, and yield the best elements of its pieces; `ranks` has the number of each buffer's rank."""
-    # The plan has every buffer by itself. The best elements so far are compared with the rest of the segment first.
+def _search(plan: Plan, ranks: Sequence[int], orders: Sequence[_Order], segment: Segment) -> Iterator[_Extremes]:
+    """Yield the extremes of a segment of one buffer; `ranks` has the number of each buffer's rank."""
     (rank,), step = plan.buffers[segment.buffer], plan.block_counts[segment.buffer]
     form, nbytes = rank.datatype.compared, 0
-    none = _no_elements(form)
-    best, op, due = [none] * len(orders), plan.ops[0], time.monotonic() + PERIOD  # all have the same rules
+    none = _no_extremes(form)
+    extremes, op, due = [none] * len(orders), plan.ops[0], time.monotonic() + PERIOD  # all ops have the same rules
     elements = blocks(rank, step, segment.start, segment.stop)
     for start, (block, not_null) in zip(range(segment.start, segment.stop, step), elements, strict=True):
         valid = valid_of(block, not_null, rank.datatype, op) if op.rules.leaves_out else None
-        current = block.view(form)
-        nbytes += current.nbytes
+        values = block.view(form)
+        nbytes += values.nbytes
         for number, order in enumerate(orders):
-            at = order.candidates(current, best[number], valid)
-            found = np.empty(len(at), none.dtype)
-            found["value"], found["element"] = current[at], start + at
-            found["rank"], found["buffer"] = ranks[segment.buffer], segment.buffer
-            best[number] = order.best_of((best[number], found))
-        if (now := time.monotonic()) >= due:
-            yield _Best(nbytes, (none,) * len(orders))
+            positions = order.candidates(values, extremes[number], valid)
+            candidates = np.empty(len(positions), none.dtype)
+            candidates["value"], candidates["element"] = values[positions], start + positions
+            candidates["rank"], candidates["buffer"] = ranks[segment.buffer], segment.buffer
+            extremes[number] = order.merge((extremes[number], candidates))
+        if (now := time.monotonic()) >= due:  # the bytes, for the progress
+            yield _Extremes(nbytes, (none,) * len(orders))
             nbytes, due = 0, now + PERIOD
-    yield _Best(nbytes, tuple(best))
+    yield _Extremes(nbytes, tuple(extremes))
 
 
-def _places(files: Sequence[RankFile], best: np.ndarray, plan: Plan) -> list[Location]:
-    """Return where the best elements are."""
+def _locations(files: Sequence[RankFile], extremes: np.ndarray, plan: Plan) -> list[Location]:
+    """Return the extremes as locations."""
     buffers = plan.firsts
     datatype = buffers[0].datatype
-    is_time = datatype.group in TIMES
-    values, places = best["value"], best[_PLACE].tolist()
+    values, places = extremes["value"], extremes[_PLACE].tolist()
     if not places:
         reason = "are left out, all of them, by `nan`, `nulls` or `missing`; give fewer of these"
         raise CountError("the elements", reason)
     if count := sum(map(operator.eq, values, [buffers[buffer].unset for *_, buffer in places])):
         log.warn(log.unset(count, "the result", "give the variable a `_FillValue`"))
-    values = as_times(values, datatype) if is_time else values
+    values = as_times(values, datatype) if datatype.group in TIMES else values
     return [
         Location(value, rank, files[rank].source.name, index_of(buffers[buffer], element), buffers[buffer].name)
         for value, (rank, element, buffer) in zip(values, places, strict=True)
     ]
 
 
-def _op(op: ops.OpLike) -> Op:
-    """Return the op that finds an extreme."""
-    chosen = ops.resolve(op)
-    if chosen is not None and not chosen.user and chosen.name.lower() in _PLAIN:
-        return chosen
-    raise OpError(f"{chosen or op}", "does not find an extreme; give `op='maxloc'` or `op='minloc'`")
+def _resolve(op: ops.OpLike) -> Op:
+    """Return the op; refuse an op that does not find an extreme."""
+    row = ops.resolve(op)
+    if row is not None and not row.user and row.name.lower() in _PLAIN_OPS:
+        return row
+    raise OpError(f"{row or op}", "does not find an extreme; give `op='maxloc'` or `op='minloc'`")
 
 
 def _locate(
-    chosen: Sequence[Op], words: Sequence[str | RankObject], options: Options, context: Context
+    rows: Sequence[Op], ranks: Sequence[str | RankObject], options: Options, context: Context
 ) -> list[list[Location]]:
-    """Look at the ranks' headers and at their elements, and return the places of the extremes of each op."""
-    plain = tuple(ops.with_policies(_PLAIN[op.name.lower()], options) for op in chosen)
-    inputs = InputOptions.of(options, context)._replace(nullable=plain[0].rules.nulls != "error")
+    """Check the headers of the ranks, and return the locations of the extremes for each op."""
+    plain_ops = tuple(ops.with_policies(_PLAIN_OPS[op.name.lower()], options) for op in rows)
+    op = plain_ops[0]  # all have the same rules
+    inputs = InputOptions.of(options, context)._replace(nullable=op.rules.nulls != "error")
     with step("opening and checking the ranks"):
-        (opened,) = open_groups([words], inputs, options, check=partial(_check, plain[0]))
+        (opened,) = open_groups([ranks], inputs, options, check=partial(_check, op))
     files = opened.files
     if opened.skipped:
         log.warn(skipped_warning(opened.skipped, len(files) + len(opened.skipped)))
     is_sorted = options["sort"] != "given" or options["rank_regex"] is not None
-    if not is_sorted and (doubtful := unnatural([file.source.name for file in files])):
-        log.warn(log.order(*doubtful, "numbers of the ranks"))
+    if not is_sorted and (neighbours := unnatural([file.source.name for file in files])):
+        log.warn(log.order(*neighbours, "numbers of the ranks"))
+    buffers = [buffer for file in files for buffer in file.buffers]
+    datatypes = [buffer.datatype for buffer in buffers]
+    wide, widening = ops.widest(op, datatypes) or datatypes[0], Widening(op.rules.missing)
+    ops.check_rules(op, [wide], len(files))
     in_c_order = partial(in_order, fortran_order=False)
-    turned = [file._replace(buffers=tuple(map(in_c_order, file.buffers))) for file in files]
-    ranks = tuple(rank for rank, file in enumerate(files) for _ in file.buffers)
-    ops.check_rules(plain[0], [files[0].buffers[0].datatype], len(files))
-    plan = make_plan(plain, turned, context, apart=True)
-    orders = tuple(_Order(op.name == MAX.name, options["top"] or 1) for op in plain)
-    best = [_no_elements(plan.firsts[0].datatype.compared)] * len(orders)
-    for some in run_segments(plan, partial(_search, plan, ranks, orders), context):
-        pairs = zip(orders, best, some.found, strict=True)
-        best = [order.best_of((one, other)) for order, one, other in pairs]
-    return [_places(files, each, plan) for each in best]
+    converted = [
+        file._replace(buffers=[widened(in_c_order(buffer), wide, widening) for buffer in file.buffers])
+        for file in files
+    ]
+    plan = make_plan(plain_ops, converted, context, apart=True)
+    orders = tuple(_Order(plain.name == MAX.name, options["top"] or 1) for plain in plain_ops)
+    extremes = [_no_extremes(plan.firsts[0].datatype.compared)] * len(orders)
+    rank_numbers = tuple(rank for rank, file in enumerate(files) for _ in file.buffers)
+    for piece in run_segments(plan, partial(_search, plan, rank_numbers, orders), context):
+        extremes = [order.merge(parts) for order, *parts in zip(orders, extremes, piece.by_op, strict=True)]
+    return [_locations(files, of_op, plan) for of_op in extremes]
 
 
 def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> None:
-    """Raise an error unless the elements of a rank can be compared, with those of the first good one too."""
+    """Raise an error unless the elements of a rank can be compared with each other and those of the first good rank."""
     file.check(op.groups, complete=True)
-    name, own = file.source.name, [buffer.datatype for buffer in file.buffers]
+    name, datatypes = file.source.name, [buffer.datatype for buffer in file.buffers]
     for buffer in file.buffers:
-        where = f"{buffer.name!r}, " if buffer.name else ""
-        if buffer.datatype.group not in op.groups:
-            what = f"{where}{buffer.datatype.label}, {buffer.datatype.group.title}"
-            others = [(each.name, each.datatype.group) for each in file.buffers]
-            hint = hint_text(choice(others, op.groups)) if buffer.name else ""
-            raise OpError(name, f"holds {what}, and an extreme is one of {op.groups.title}{hint}")
+        column = f"{buffer.name!r}, " if buffer.name else ""
+        if ops.widest(op, [buffer.datatype]) is None:
+            elements = f"{column}{buffer.datatype.label}, {buffer.datatype.group.title}"
+            columns = [(other.name, other.datatype.group) for other in file.buffers]
+            hint = hint_text(choice(columns, op.groups) if buffer.name else "", _widening_hint(op, [buffer.datatype]))
+            raise OpError(name, f"holds {elements}, and an extreme is one of {op.groups.title}{hint}")
         if not buffer.count:
             raise CountError(name, f"rank {rank} has no elements, and so no extreme; leave it out")
-    if len(set(own)) > 1:
-        columns = ", ".join(f"{buffer.name}: {buffer.datatype.label}" for buffer in file.buffers)
-        reason = f"has several datatypes ({columns}), and no order between them"
-        raise DatatypeError(name, f"{reason}; choose with `columns='{file.buffers[0].name}'`")
-    other, like = first
-    if own[0] != (theirs := like.buffers[0].datatype):
-        reason = f"rank {rank} has datatype {own[0].label}, but rank {other} ({like.source.name!r}) has {theirs.label}"
-        wide = own[0], theirs, *map(real_type, ("double", "longdouble"))
-        names = (each.name.lower() for each in wide if holds(each, own[0]) and holds(each, theirs))
-        hint = next((f", such as by `mpired reduce --op sum --result-type {name}`" for name in names), "")
-        raise DatatypeError(name, f"{reason}; convert to one datatype{hint}")
+    first_rank, first_file = first
+    if len(set(datatypes)) > 1 and ops.widest(op, datatypes) is None:
+        labels = ", ".join(f"{buffer.name}: {buffer.datatype.label}" for buffer in file.buffers)
+        hint = hint_text(f"choose with `columns='{file.buffers[0].name}'`", _widening_hint(op, datatypes))
+        raise DatatypeError(name, f"has several datatypes ({labels}), and no order between them{hint}")
+    both = [*datatypes, *(buffer.datatype for buffer in first_file.buffers)]
+    if len(set(both)) > 1 and ops.widest(op, both) is None:
+        other = f"rank {first_rank} ({first_file.source.name!r}) has {both[-1].label}"
+        hint = hint_text("convert to one datatype", _widening_hint(op, both))
+        raise DatatypeError(name, f"rank {rank} has datatype {datatypes[0].label}, but {other}{hint}")
+
+
+def _widening_hint(op: Op, datatypes: Sequence[Datatype]) -> str:
+    """Return the hint to compare elements of these datatypes, or truth values, in a wider datatype; or ""."""
+    wide = ops.widening(op, [datatypes])
+    return f"compare in a wider one with `accumulate_in={wide!r}`" if wide else ""
 
 
 def locate(
-    words: Sequence[str | RankObject], op: ops.Ops, options: Options, context: Context
+    ranks: Sequence[str | RankObject], op: ops.Ops, options: Options, context: Context
 ) -> dict[str, list[Location]]:
-    """Return for each op the extremes of all elements of the ranks that `words` mean."""
-    chosen = [*map(_op, ops.each_of(op))]
-    labels, ranks = ops.labels(chosen), rank_list(words, options)
+    """Return the locations of the extremes of all ranks, by op."""
+    rows = [*map(_resolve, ops.each_of(op))]
+    labels, ranks = ops.labels(rows), rank_list(ranks, options)
     with engines.connected(options) as engine:
         context = context._replace(engine=engine)
-        found = repeated(partial(_locate, chosen, ranks, options), ranks, context)
-    return dict(zip(labels, found, strict=True))
+        locations = repeated(partial(_locate, rows, ranks, options), ranks, context)
+    return dict(zip(labels, locations, strict=True))

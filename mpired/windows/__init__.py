@@ -1,1 +1,1 @@
-"""Existing files as windows that others combine their data into (MPI-4.1, 12.3)."""
+"""One-sided calls on files: accumulate, and the calls that fetch old elements (MPI-4.1, 12.3)."""

@@ -1,10 +1,11 @@
-"""The one-sided calls: from their options to a request (MPI-4.1, 12.3)."""
+"""The one-sided calls: from options to a request with checked origins (MPI-4.1, 12.3)."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from mpired import datatypes, log, ops
 from mpired.context import Context
 from mpired.datatypes import Datatype, Group, value_index
 from mpired.datatypes.dtypes import BY_NAME
-from mpired.errors import DatatypeError, MpiredError, MpiredWarning, OpError, UsageError, with_others
+from mpired.errors import DatatypeError, MpiredError, MpiredWarning, OpError, RanksError, UsageError, with_others
 from mpired.files.places import check_are_data, inode
 from mpired.formats import Array, InputOptions, Model, open_rank
 from mpired.formats.input_options import ORDERS
@@ -26,38 +27,38 @@ from mpired.ranks.opening import OpenedRanks, check_formats, skipped_warning
 from mpired.ranks.order import path_of
 from mpired.sources.directory import check_one_file
 from mpired.windows.once import Key, keys_of
-from mpired.windows.origin import Origin, OriginLike, check_like, open_origin
+from mpired.windows.origin import Origin, OriginLike, check_same_arrays, open_origin
 from mpired.windows.placement import NO_ORIGIN, OriginShape, Placement
 from mpired.windows.value import element_of
 
 
 @dataclass(frozen=True)
 class WindowRequest:
-    """A call on windows that has passed all checks that need no lock."""
+    """A call on windows, with all checks done that need no lock."""
 
-    windows: Sequence[str]  # the files, one a rank of the window
+    windows: Sequence[str]  # the files, one for each rank of the window
     op: ops.Op
     inputs: InputOptions  # options that describe the files
     placement: Placement
     commit: str = "auto"  # "rename", "journal" or "auto"
-    durable: bool = True  # whether the disk has to confirm a change
-    origins: Sequence[Sequence[Origin]] = ()  # the arrays of each, of which a file with columns has several
-    whole: bool = False  # whether the origins are whole files
+    durable: bool = True  # whether the disk must confirm a change
+    origins: Sequence[Sequence[Origin]] = ()  # the arrays of each origin; a file with columns has several
+    whole: bool = False  # whether all elements of the origins are combined
     origin_shape: OriginShape = NO_ORIGIN  # if no origin is read
-    keys: Mapping[Key, Sequence[int]] = field(default_factory=dict)  # to remember, each with the numbers of its origins
+    keys: Mapping[Key, Sequence[int]] = field(default_factory=dict)  # to record, with the numbers of their origins
     fetch: bool = False  # whether the old elements are returned
-    create: Model | None = None  # of targets that are missing; they are whole files like it if the origins are
-    expected: np.ndarray | None = None  # the element that there has to be, or nothing changes (MPI_Compare_and_swap)
-    # returns it with its elements, when the datatype of the windows is known; `None` if it has them
+    create: Model | None = None  # of missing targets; `None` if these are an error
+    expected: np.ndarray | None = None  # the element without which nothing changes (MPI_Compare_and_swap)
+    # adds the elements of the call when the datatype of the windows is known; `None` if they are there
     complete: Callable[[WindowRequest, Datatype], WindowRequest] | None = None
-    doubts: Sequence[MpiredWarning] = ()
-    within: Datatype | None = None  # the datatype of the windows, if origins may have others that it holds
+    warnings: Sequence[MpiredWarning] = ()
+    accumulate_in: Datatype | None = None  # the datatype of the windows, if origins may have narrower ones
 
 
 def plan_accumulate(
     windows: Sequence[PathLike], origins: Sequence[OriginLike], op: ops.OpLike, options: Options, context: Context
 ) -> WindowRequest:
-    """Check an accumulate as far as possible without the lock: options, and every origin, applied in order."""
+    """Check the options and the origins of an accumulate, and return the request."""
     if not origins:
         raise UsageError("ORIGIN", "there is none; name at least one file after the target")
     if options["once_key"] == "":
@@ -68,16 +69,16 @@ def plan_accumulate(
 def plan_get_accumulate(
     windows: Sequence[PathLike], origin: OriginLike | None, op: ops.OpLike, options: Options, context: Context
 ) -> WindowRequest:
-    """Check a get_accumulate, like `plan_accumulate`; NO_OP ignores the origin (MPI-4.1, 12.3.4)."""
-    chosen = _resolve(op, ops.Use.FETCH, options)
-    if origin is None and chosen.origin:
-        raise UsageError("ORIGIN", f"{chosen} needs an origin, which is missing (MPI-4.1, 12.3.4)")
-    request = _request(windows, [] if origin is None else [origin], chosen, options, context)
+    """Check a get_accumulate, and return the request; NO_OP ignores the origin (MPI-4.1, 12.3.4)."""
+    row = _resolve(op, ops.Use.FETCH, options)
+    if origin is None and row.origin:
+        raise UsageError("ORIGIN", f"{row} needs an origin, which is missing (MPI-4.1, 12.3.4)")
+    request = _request(windows, [] if origin is None else [origin], row, options, context)
     return replace(request, fetch=True)
 
 
-def _names(windows: Sequence[PathLike], indices: object = None) -> list[str]:
-    """Return the names of windows, which are different files of data; those of origins were checked by the caller."""
+def _check_names(windows: Sequence[PathLike], indices: object = None) -> list[str]:
+    """Return the paths of windows, checked to be different files of data."""
     check_are_data([*windows, indices])
     errors: list[MpiredError] = []
     for window in windows:
@@ -91,7 +92,7 @@ def _names(windows: Sequence[PathLike], indices: object = None) -> list[str]:
     for window in windows if len(windows) > 1 else ():
         try:
             identities.add(inode(os.stat(window)))
-        except OSError:  # it does not exist yet
+        except OSError:  # a missing file
             identities.add(os.path.realpath(window))
     if len(identities) not in {0, len(windows)}:
         raise UsageError("`windows`", "names one file twice; each window is a file of its own")
@@ -101,24 +102,24 @@ def _names(windows: Sequence[PathLike], indices: object = None) -> list[str]:
 def plan_fetch_and_op(
     windows: Sequence[PathLike], value: object, op: ops.OpLike, options: Options, context: Context
 ) -> WindowRequest:
-    """Check a fetch_and_op on one element, like `plan_accumulate`; NO_OP is an atomic read."""
-    chosen = _resolve(op, ops.Use.FETCH, options)
-    if value is None and chosen.origin:
-        raise UsageError("VALUE", f"{chosen} needs a value, which is missing (MPI-4.1, 12.3.5)")
+    """Check a fetch_and_op on one element, and return the request; NO_OP is an atomic read."""
+    row = _resolve(op, ops.Use.FETCH, options)
+    if value is None and row.origin:
+        raise UsageError("VALUE", f"{row} needs a value, which is missing (MPI-4.1, 12.3.5)")
     values = [] if value is None else [value]
-    request = _on_one_element(windows, values, chosen, options, context)
+    request = _element_request(windows, values, row, options, context)
     return request if options["create"] is None else _with_create(request, options)
 
 
 def plan_compare_and_swap(
     windows: Sequence[PathLike], compare: object, value: object, options: Options, context: Context
 ) -> WindowRequest:
-    """Check a compare_and_swap: the element becomes `value` if it is `compare`, bit by bit (MPI-4.1, 12.3.5)."""
-    chosen = ops.with_policies(ops.COMPARE_AND_SWAP, part(WINDOW_VALUES, options), window=True)
-    return _on_one_element(windows, [value], chosen, options, context, compare=compare)
+    """Check a compare_and_swap, and return the request: `value` replaces an element with the bits of `compare`."""
+    row = ops.with_policies(ops.COMPARE_AND_SWAP, part(WINDOW_VALUES, options), window=True)
+    return _element_request(windows, [value], row, options, context, compare=compare)
 
 
-def _on_one_element(
+def _element_request(
     windows: Sequence[PathLike],
     values: Sequence[object],
     op: ops.Op,
@@ -127,26 +128,27 @@ def _on_one_element(
     *,
     compare: object = None,
 ) -> WindowRequest:
-    read = values if op.origin else ()
-    windows = _names(windows)
+    """Return the request of a call on one element; `values` has the operand, if any."""
+    operands = values if op.origin else ()
+    windows = _check_names(windows)
     inputs = InputOptions.of(part(INPUTS, options), context)._replace(taken=op.groups)
     inputs = inputs._replace(nullable=op.rules.nulls != "error")
-    where = checked(PLACES, options)
-    if where["at"] is None:
-        where |= {"target_disp": where["target_disp"] or 0, "target_count": 1}
+    places = checked(PLACES, options)
+    if places["at"] is None:
+        places |= {"target_disp": places["target_disp"] or 0, "target_count": 1}
 
     def complete(request: WindowRequest, datatype: Datatype) -> WindowRequest:
         ops.check_buffers(op, [("", datatype)], ops.Use.FETCH)
         is_swap = op.name == ops.COMPARE_AND_SWAP.name
         expected = element_of(compare, datatype, "COMPARE", inputs) if is_swap else None
-        own = inputs._replace(datatype=datatype, type_order=None)
-        ranks = [ArrayRank("VALUE", element_of(value, datatype, "VALUE", inputs)) for value in read]
-        origins = [[Origin(open_rank(rank, own).only_buffer(), context)] for rank in ranks]
-        doubts = log.unread(op, values[len(read) :])
-        return replace(request, origins=origins, expected=expected, complete=None, doubts=doubts)
+        typed_inputs = inputs._replace(datatype=datatype, type_order=None)
+        ranks = [ArrayRank("VALUE", element_of(value, datatype, "VALUE", inputs)) for value in operands]
+        origins = [[Origin(open_rank(rank, typed_inputs).only_buffer(), context)] for rank in ranks]
+        warnings = log.unread(op, values[len(operands) :])
+        return replace(request, origins=origins, expected=expected, complete=None, warnings=warnings)
 
-    # Without --type the file has the datatype, which is read under the lock.
-    placement = Placement.of(where, len(windows), context)
+    # Without `type` the datatype is that of the file, which is read under the lock.
+    placement = Placement.of(places, len(windows), context)
     request = WindowRequest(
         windows, op, inputs, placement, options["commit"], options["durability"] == "full",
         origin_shape=OriginShape("VALUE", 1), fetch=True, complete=complete,
@@ -165,43 +167,45 @@ def _request(
     context: Context,
     ranking: Options = _ALL,
 ) -> WindowRequest:
-    """Open the origins that the op reads, and say where they go."""
-    names = _names(windows, options["map"])
-    doubts: Sequence[MpiredWarning] = ()
+    """Open the origins, and return the request; `ranking` has the options for the order of origins."""
+    names = _check_names(windows, options["map"])
+    warnings: Sequence[MpiredWarning] = ()
     if op.origin:
-        doubts = log.same_files(names, list(map(path_of, origins)), options["map"])
+        warnings = log.same_files(names, list(map(path_of, origins)), options["map"])
     else:
-        doubts = log.unread(op, origins)
+        warnings = log.unread(op, origins)
     inputs = InputOptions.of(options, context)
-    accumulate_in = options["accumulate_in"]
-    within = None if accumulate_in is None else real_type(accumulate_in, "accumulate_in")
+    type_name = options["accumulate_in"]
+    wide = None if type_name is None else real_type(type_name, "accumulate_in")
     component, target, derived = inputs.datatype, None, None
-    if any(options[each] is not None for each in ("types", "target_type", "origin_type")):
-        common, target, derived = _sides(options, component if within is None else within)
-        component = common if within is None else component
+    if any(options[name] is not None for name in ("types", "target_type", "origin_type")):
+        common, target, derived = _derived_types(options, component if wide is None else wide)
+        component = common if wide is None else component
     inputs = inputs._replace(datatype=component, taken=op.groups, nullable=op.rules.nulls != "error")
     placement = Placement.of(options, len(names), context, target)
 
     def inspect(opened: OpenedRanks, origin: OriginLike, inputs: InputOptions, _number: int) -> list[Origin]:
         arrays = open_origin(origin, inputs, options, derived)
-        for each in arrays:
-            if within is not None and not holds(within, each.datatype):
-                reason = f"has datatype {each.datatype.label}, of which {within.label} does not hold all values"
-                raise DatatypeError(each.name, f"{reason}; convert it first")
+        for array in arrays:
+            if wide is not None and not holds(wide, array.datatype):
+                reason = f"has datatype {array.datatype.label}, of which {wide.label} does not hold all values"
+                raise DatatypeError(array.name, f"{reason}; convert it first")
         if opened.files:
-            check_like(arrays, opened.files[0], datatypes=ranking["skip_bad"] and within is None)
+            check_same_arrays(arrays, opened.files[0], datatypes=ranking["skip_bad"] and wide is None)
         return arrays
 
     with step("opening and checking the origins"):
-        opened = OpenedRanks(origins if op.origin else (), inputs, ranking, inspect, "origins")
+        lenient = inputs._replace(nullable=True)  # elements that the call does not combine may be missing
+        with _check_targets_first(names, lenient):
+            opened = OpenedRanks(origins if op.origin else (), lenient, ranking, inspect, "origins")
     if opened.skipped:
-        doubts = [skipped_warning(opened.skipped, len(opened.files) + len(opened.skipped), "origins"), *doubts]
+        warnings = [skipped_warning(opened.skipped, len(opened.files) + len(opened.skipped), "origins"), *warnings]
     is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
     request = WindowRequest(
         names, op, inputs, placement, options["commit"], options["durability"] == "full",
-        origins=opened.files, whole=is_whole, within=within, doubts=doubts,
+        origins=opened.files, whole=is_whole, accumulate_in=wide, warnings=warnings,
     )  # fmt: skip
-    if inputs.is_particular:  # these two describe origins alone
+    if inputs.is_particular:  # `offset` and `count` describe origins only; targets are checked later
         formats = {origin.format for arrays in opened.files for origin in arrays if origin.format}
         check_formats(InputOptions(offset=inputs.offset, count=inputs.count), formats)
     if options.get("once") or options.get("once_key") is not None:
@@ -209,47 +213,64 @@ def _request(
     return request if options["create"] is None else _with_create(request, options)
 
 
+@contextlib.contextmanager
+def _check_targets_first(names: Sequence[str], inputs: InputOptions) -> Iterator[None]:
+    """Raise the error of a target, if there is one, instead of the error of an origin, whose hint would not help."""
+    try:
+        yield
+    except (DatatypeError, RanksError):
+        target_inputs = InputOptions(columns=inputs.columns, window=True, nullable=True, context=inputs.context)
+        with contextlib.suppress(OSError, UsageError):
+            for name in names:
+                open_rank(name, target_inputs).check(inputs.taken)
+        raise
+
+
 def _with_create(request: WindowRequest, options: Options) -> WindowRequest:
-    """Return a request that makes its windows if they are missing."""
+    """Return the request with the model of missing windows."""
     create: Any = options["create"]
     inputs, first = request.inputs, next(iter(request.origins), ())
-    declared = request.within or inputs.datatype
+    declared = request.accumulate_in or inputs.datatype
     if declared is None and not first:
         if request.complete is not None and all(map(os.path.exists, request.windows)):
-            return request  # which says itself what its elements are
+            return request  # existing files have the datatype
         raise UsageError("`create`", "needs `type`, the type of the elements")
     if create is True and not first:
         raise UsageError("`create`", "makes a target like an origin, and there is none; give a count or a shape")
     if create is True:
         models = [origin.model(whole=request.whole) for origin in first]
-        source = models[0].source if len({each.source for each in models}) == 1 else None
-        model = models[0]._replace(buffers=tuple(array for each in models for array in each.buffers), source=source)
-        if (wide := request.within) is not None:  # the header of the origin names its own datatype
-            model = model._replace(buffers=tuple(each.of_datatype(wide) for each in model.buffers), source=None)
+        source = models[0].source if len({model.source for model in models}) == 1 else None
+        buffers = [array for model in models for array in model.buffers]
+        if (wide := request.accumulate_in) is not None:
+            # The header of the origin has another datatype, so that the target cannot begin as its copy.
+            buffers, source = [array.of_datatype(wide) for array in buffers], None
+        model = models[0]._replace(buffers=tuple(buffers), source=source)
     else:
         datatype, order = declared or first[0].datatype, ORDERS[inputs.byte_order or inputs.type_order]
         model = Model("", (Array.of_result(datatype, math.prod(create), create, order),))
     for array in model.buffers:
-        ops.neutral(request.op, array.datatype)  # raises if there is none
+        ops.neutral(request.op, array.datatype)  # raises if the op has no identity
     return replace(request, create=model)
 
 
 def _resolve(op: ops.OpLike, use: ops.Use, options: Options) -> ops.Op:
-    """Return a predefined op; the one-sided calls take no other (MPI-4.1, 12.3.4)."""
-    if (chosen := ops.resolve(op, use=use)) is None:
+    """Return a predefined op; one-sided calls have no user-defined ops (MPI-4.1, 12.3.4)."""
+    if (row := ops.resolve(op, use=use)) is None:
         raise OpError("`op`", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
-    if use not in chosen.uses:
-        raise ops.wrong_use(chosen, use)
-    return ops.with_policies(chosen, part(WINDOW_VALUES, options), window=True)
+    if use not in row.uses:
+        raise ops.wrong_use(row, use)
+    return ops.with_policies(row, part(WINDOW_VALUES, options), window=True)
 
 
-def _sides(options: Options, declared: Datatype | None) -> tuple[Datatype | None, Datatype | None, Datatype | None]:
-    """Return the predefined type that both sides must be made of, and the derived types of target and origin."""
-    # MPI-4.1, 12.3.4; `None` for an ordinary run of elements.
+def _derived_types(
+    options: Options, declared: Datatype | None
+) -> tuple[Datatype | None, Datatype | None, Datatype | None]:
+    """Return the predefined type of all components, and the derived types of target and origin (MPI-4.1, 12.3.4)."""
+    # A derived type is None for contiguous elements.
     types = options["types"]
     defined = None if types is None else datatypes.definitions(os.fspath(types))
-    name = "`type`" if options["accumulate_in"] is None else "`accumulate_in`"
-    components = {} if declared is None else {name: declared}
+    declared_by = "`type`" if options["accumulate_in"] is None else "`accumulate_in`"
+    components = {} if declared is None else {declared_by: declared}
     derived: list[Datatype | None] = []
     for option in ("target_type", "origin_type"):
         datatype = None
@@ -263,30 +284,29 @@ def _sides(options: Options, declared: Datatype | None) -> tuple[Datatype | None
             datatype = None if component is datatype else datatype
         derived.append(datatype)
     first, common = next(iter(components.items()), ("", None))
-    for option, other in components.items():
-        if other is not common:
-            theirs, mine = (each.label if each else "nothing" for each in (common, other))
-            reason = f"has components of {mine}, but {first} of {theirs}; both need the same (MPI-4.1, 12.3.4)"
+    for option, component in components.items():
+        if component is not common:
+            label, first_label = (datatype.label if datatype else "nothing" for datatype in (component, common))
+            reason = f"has components of {label}, but {first} of {first_label}; both need the same (MPI-4.1, 12.3.4)"
             raise DatatypeError(option, reason)
     return common, derived[0], derived[1]
 
 
 def component_of(datatype: Datatype) -> Datatype | None:
-    """Return the predefined datatype that all components of a datatype are; a pair counts as one component."""
-    # None if it has no components: with such a type a call does nothing.
+    """Return the predefined datatype of all components, with pairs as components; None if there are no components."""
     if datatype.structure is None and datatype.group is not Group.DERIVED:
         return datatype
-    components = (of for of in datatype.typemap.inside(lambda of: of.is_component) if of.is_component)
-    leaves = {tuple(entry.name for entry in of.walk()) for of in components}
-    if not leaves:
+    components = (part for part in datatype.typemap.inside(lambda part: part.is_component) if part.is_component)
+    types = {tuple(entry.name for entry in component.walk()) for component in components}
+    if not types:
         return None
-    if len(leaves) > 1:
-        found = ", ".join(sorted("+".join(leaf) for leaf in leaves))
-        reason = f"has components of {len(leaves)} types ({found}); all have to be of one (MPI-4.1, 12.3.4)"
+    if len(types) > 1:
+        labels = ", ".join(sorted("+".join(names) for names in types))
+        reason = f"has components of {len(types)} types ({labels}); all have to be of one (MPI-4.1, 12.3.4)"
         raise DatatypeError(f"{datatype}", reason)
-    names = tuple(name.upper() for name in leaves.pop())
+    names = tuple(name.upper() for name in types.pop())
     if len(names) == 1:
         return BY_NAME[names[0]]
     pair = value_index(*(BY_NAME[name] for name in names))
-    assert pair is not None  # noqa: S101 - there is a datatype that has it
+    assert pair is not None  # noqa: S101 - the components come from the pair
     return pair

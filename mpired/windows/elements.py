@@ -1,4 +1,4 @@
-"""The elements of a window: the op combines others into them, batch by batch, with the rules for missing ones."""
+"""The fold of origins into the elements of a window, batch by batch, with the rules for missing elements."""
 
 from __future__ import annotations
 
@@ -16,106 +16,121 @@ from mpired.files import calls
 from mpired.files.update import Update
 from mpired.formats import Array
 from mpired.formats.convert import as_in
-from mpired.formats.missing import masked
+from mpired.formats.missing import masked, null_error
 from mpired.ops.op import Overflow, Steps, by_op, run, tell_overflow
 from mpired.ops.state import Elements, absent, valid_of
 from mpired.ops.table import REPLACE
-from mpired.windows.origin import Origin, at_each_byte, gathered
-from mpired.windows.placement import Batch, Round, Runs
+from mpired.windows.origin import Origin, gather, view_at_each_byte
+from mpired.windows.placement import Batch, Pass, WindowSelection
 from mpired.windows.targets import WindowFile
 
 
 def fold(
-    file: WindowFile, share: tuple[int, Runs], op: ops.Op, origins: Sequence[Origin], fetched: np.ndarray | None
+    file: WindowFile,
+    numbered_selection: tuple[int, WindowSelection],  # the number of an array of the file, and its elements
+    op: ops.Op,
+    origins: Sequence[Origin],
+    fetched: np.ndarray | None,  # gets the old elements
 ) -> Generator[int, None, None]:
-    """Combine origins into a share of a file, one after another, and give it the new bytes; then warn."""
-    # Yields the bytes of the elements that an origin was combined into.
-    number, runs = share
-    window, fd, found, nmasked = file.windows[number], file.fd, list[Overflow](), 0
-    for batch in runs.batches():
+    """Combine origins in order into selected elements, and yield the bytes of the elements after each origin."""
+    number, selection = numbered_selection
+    window, fd, overflows, nmasked = file.arrays[number], file.fd, list[Overflow](), 0
+    for batch in selection.batches():
         stored = _read(batch, window, fd)
-        elements = as_in(window.datatype.form, gathered(stored.octets, stored.at, window.stored), window.datatype)
-        not_null, marks = _not_null(elements, batch, window, fd) if window.nullable else (None, None)
+        elements = as_in(window.datatype.form, gather(stored.octets, stored.positions, window.stored), window.datatype)
+        not_null, stored_mask = _not_null(elements, batch, window, fd, op)
         if not origins and fetched is not None:
             old = elements if not_null is None else masked(elements, ~not_null)
-            for turn in batch.rounds:
-                fetched[turn.origin] = old if turn.where is None else old[turn.where]
+            for pass_ in batch.passes:
+                fetched[pass_.origin] = old if pass_.where is None else old[pass_.where]
             continue
-        held = BatchElements(elements, not_null, op, window.datatype)
+        state = BatchElements(elements, not_null, op, window.datatype)
         for rank, origin in enumerate(origins):
-            found += held.combine(batch, origin, fetched, rank)
+            overflows += state.combine(batch, origin, fetched, rank)
             yield elements.nbytes
-        elements, not_null = held.results(window) if op.rules.leaves_out else (held.elements, None)
+        elements, not_null = state.results(window) if op.rules.leaves_out else (state.elements, None)
         nmasked += 0 if window.marked is None else window.marked.hidden(elements, not_null)
         if file.update is not None:
             stored.change(as_in(window.stored, elements, window.datatype), file.update)
-            if marks is not None and not_null is not None:
-                marks.change(not_null, file.update)
-    name = window.name if len(file.shares) > 1 else ""
-    for each in by_op(found) if found else ():
-        tell_overflow(op, window.datatype, each, [origin.name for origin in origins], name)
+            if stored_mask is not None and not_null is not None and window.nullable:
+                stored_mask.change(not_null, file.update)
+    name = window.name if len(file.selections) > 1 else ""
+    for overflow in by_op(overflows) if overflows else ():
+        tell_overflow(op, window.datatype, overflow, [origin.name for origin in origins], name)
     if nunset := sum(origin.nunset for origin in origins):
         log.warn(log.unset(nunset, origins[0].array.name, "give the origins a `_FillValue`"))
     if nmasked and window.marked is not None:
         log.warn(log.masked(nmasked, window.name, window.marked.text))
 
 
-class _Stored(NamedTuple):
-    """The bytes of a batch."""
+def _check_not_null(not_null: np.ndarray, array: Array) -> None:
+    """Raise an error if an element is missing."""
+    if not not_null.all():
+        noun = "nulls" if array.missing is array.marked is None else "missing elements"
+        raise null_error(array.source, array.columns, int(np.count_nonzero(~not_null)), noun)
+
+
+class _StoredBatch(NamedTuple):
+    """The bytes of a batch in the file."""
 
     octets: np.ndarray
-    at: np.ndarray | None  # see `Batch`
-    pieces: list[tuple[memoryview, int]]  # for each range its part of them, and its offset in the file
+    positions: np.ndarray | None  # see `Batch`
+    pieces: list[tuple[memoryview, int]]  # the octets of each range, and their offset in the file
 
     def change(self, elements: np.ndarray, update: Update) -> None:
-        """Write the bytes with other elements, but for those bytes that carry no value; offsets ascend."""
+        """Write new elements into the file, in ascending order; the bytes in the gaps of elements stay."""
         itemsize, source, unused = elements.itemsize, elements.view(np.uint8), gaps(elements.dtype)
         bounds = [0, *(bound for gap in unused for bound in (gap.start, gap.stop)), itemsize]
-        if self.at is None and not unused:
+        if self.positions is None and not unused:
             self.octets[:] = source
             bounds = []
         for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
-            if start < stop:
-                where = slice(start, None, itemsize) if self.at is None else self.at + start
-                at_each_byte(self.octets, stop - start)[where] = at_each_byte(source, stop - start)[start::itemsize]
+            if (nbytes := stop - start) > 0:
+                where = slice(start, None, itemsize) if self.positions is None else self.positions + start
+                view_at_each_byte(self.octets, nbytes)[where] = view_at_each_byte(source, nbytes)[start::itemsize]
         for data, offset in self.pieces:
             update.write(data, offset)
 
 
-def _read(batch: Batch, window: Array, fd: int) -> _Stored:
+def _read(batch: Batch, window: Array, fd: int) -> _StoredBatch:
     """Return the bytes of a batch."""
-    # Without the padding of its last element: a window may end there (MPI-4.1, 5.1.6), or another element begin.
+    # Without the padding of the last element: a window may end there (MPI-4.1, 5.1.6), or another element begin.
     octets = np.zeros(sum(stop - start for start, stop in batch.ranges), np.uint8)
-    at, behind, pieces = 0, tail(window.stored), []
+    end, padding, pieces = 0, tail(window.stored), []
     for start, stop in batch.ranges:
-        pieces.append((octets[at : at + stop - start - behind].data, window.offset + start))
-        at += stop - start
+        pieces.append((octets[end : end + stop - start - padding].data, window.offset + start))
+        end += stop - start
     with calls.errors_name(window.source.name):
         for data, offset in pieces:
             if calls.pread_into(fd, data, offset) < len(data):
                 raise window.source.changed()
-    return _Stored(octets, batch.at, pieces)
+    return _StoredBatch(octets, batch.positions, pieces)
 
 
-def _not_null(elements: np.ndarray, batch: Batch, window: Array, fd: int) -> tuple[np.ndarray | None, _Stored | None]:
-    """Return which elements are there, None for all, and the bytes that say so, None if their values do."""
-    if window.validity is None:
-        return None if window.marked is None else window.marked.present(elements), None
-    itemsize, form = window.stored.itemsize, np.dtype(np.bool_)  # each row has a byte
-    if any(bound % itemsize for both in batch.ranges for bound in both):
-        reason = f"may have nulls, and the request does not begin at one of its {itemsize}-byte rows"
-        raise RangeError(window.source.name, reason)
-    ranges = [(start // itemsize, stop // itemsize) for start, stop in batch.ranges]
-    rows = Batch(ranges, None if batch.at is None else batch.at // itemsize, batch.rounds)
-    stored = _read(rows, window._replace(offset=window.validity, stored=form), fd)
-    return gathered(stored.octets, stored.at, form), stored
+def _not_null(
+    elements: np.ndarray, batch: Batch, window: Array, fd: int, op: ops.Op
+) -> tuple[np.ndarray | None, _StoredBatch | None]:
+    """Return the mask of elements that are not null, None for all, and its bytes if the file stores a mask."""
+    not_null, stored = None if window.marked is None else window.marked.present(elements), None
+    if window.validity is not None:
+        itemsize, form = window.stored.itemsize, np.dtype(np.bool_)  # the mask has a byte for each row
+        if any(bound % itemsize for bounds in batch.ranges for bound in bounds):
+            reason = f"may have nulls, and the request does not begin at one of its {itemsize}-byte rows"
+            raise RangeError(window.source.name, reason)
+        ranges = [(start // itemsize, stop // itemsize) for start, stop in batch.ranges]
+        rows = Batch(ranges, None if batch.positions is None else batch.positions // itemsize, batch.passes)
+        stored = _read(rows, window._replace(offset=window.validity, stored=form), fd)
+        not_null = gather(stored.octets, stored.positions, form)
+    if not_null is not None and op.rules.nulls == "error":
+        _check_not_null(not_null, window)
+    return not_null, stored
 
 
 class BatchElements:
-    """The elements of a batch. If the op leaves some out, masks say which have a value, and which are null."""
+    """The elements of a batch, with the masks of elements that have a value and of nulls if the op skips elements."""
 
-    # As in reductions, those without a value take the first one that an origin has. What an op has computed is a value,
-    # whatever it is equal to.
+    # As in reductions, an element without a value takes the first value of an origin. A computed element is a value,
+    # even if it equals a fill value.
 
     def __init__(self, elements: np.ndarray, not_null: np.ndarray | None, op: ops.Op, datatype: Datatype) -> None:
         self.elements, self._op, self._datatype = elements, op, datatype
@@ -125,95 +140,97 @@ class BatchElements:
             self._valid, self._null = self._masks(elements, not_null)
 
     def _masks(self, elements: np.ndarray, not_null: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return which elements have a value that is not left out, and which are null."""
+        """Return the masks of elements that the op combines, and of nulls."""
         valid = valid_of(elements, not_null, self._datatype, self._op)
         null = np.zeros(len(elements), np.bool_) if not_null is None else ~not_null
         return np.ones(len(elements), np.bool_) if valid is None else valid, null
 
     def combine(self, batch: Batch, origin: Origin, fetched: np.ndarray | None, rank: int) -> Iterator[Overflow]:
-        """Combine them with those of an origin, of a rank, and yield what overflowed."""
-        for turn in batch.rounds:
-            where = slice(None) if turn.where is None else turn.where
-            values, not_null = origin.read(turn.origin)
+        """Combine the elements of an origin into the batch, and yield overflows; `rank` is that of the origin."""
+        for pass_ in batch.passes:
+            where = slice(None) if pass_.where is None else pass_.where
+            values, not_null = origin.read(pass_.origin)
+            if not_null is not None and self._op.rules.nulls == "error":
+                _check_not_null(not_null, origin.array)
             if origin.array.unset is not None:
                 origin.nunset += int(np.count_nonzero(values == origin.array.unset))
-            making = Steps(self._op, self._datatype)  # which knows the bounds of the elements of one round
+            apply = Steps(self._op, self._datatype)  # one for each pass: it remembers bounds of the elements
             with np.errstate(all="ignore"):  # NaN and infinity have defined results
-                if isinstance(turn.where, slice):
-                    overflowed = self._one_by_one(turn, values, not_null, making, fetched)
+                if isinstance(pass_.where, slice):
+                    overflowed = self._combine_chain(pass_, values, not_null, apply, fetched)
                 else:
                     old = self.elements[where]
                     if fetched is not None:
-                        fetched[turn.origin] = np.ma.MaskedArray(old, self._null[where]) if self._are_masked else old
+                        fetched[pass_.origin] = np.ma.MaskedArray(old, self._null[where]) if self._are_masked else old
                     if self._are_masked:
-                        new, overflowed = self._of_those_with_values(where, values, not_null, making)
+                        new, overflowed = self._combine_masked(where, values, not_null, apply)
                     else:
                         # The target is the lower operand: accumulating ranks gives the bits of reducing them after it.
-                        new, overflowed = making(old, values, partial(lambda index: origin.read(index)[0], turn.origin))
+                        new, overflowed = apply(old, values, partial(lambda index: origin.read(index)[0], pass_.origin))
                         new = self._op.lower(new, self._datatype)
-                    if turn.where is None:
+                    if pass_.where is None:
                         self.elements = new
                     else:
                         self.elements[where] = new
             if overflowed is not None:
-                first = int(np.arange(origin.count)[turn.origin][overflowed.argmax()])
+                first = int(np.arange(origin.count)[pass_.origin][overflowed.argmax()])
                 yield Overflow(int(np.count_nonzero(overflowed)), 0, first, rank)
 
-    def _of_those_with_values(
-        self, where: slice | np.ndarray, values: np.ndarray, not_null: np.ndarray | None, making: Steps
+    def _combine_masked(
+        self, where: slice | np.ndarray, values: np.ndarray, not_null: np.ndarray | None, apply: Steps
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return elements combined with others where both have a value, and which of them overflowed."""
-        old, valid, null = self.elements[where], self._valid[where], self._null[where]
-        new, lacking = self._masks(values, not_null)
-        (both,), taken = np.nonzero(valid & new), new & ~valid
-        result, overflowed = making(old[both], values[both], lambda: values[both])
-        old[both] = self._op.lower(result, self._datatype)
-        old[taken] = values[taken]
-        null = ~(valid | new) | ((lacking if self._replaces else null | lacking) & self._propagates)
-        self._valid[where], self._null[where] = valid | new, null
-        return old, _among(both, overflowed, ~null)
+        """Return elements combined with values of an origin where both are valid, and the mask of overflows."""
+        elements, valid, null = self.elements[where], self._valid[where], self._null[where]
+        new_valid, new_null = self._masks(values, not_null)
+        (both,), only_new = np.nonzero(valid & new_valid), new_valid & ~valid
+        result, overflowed = apply(elements[both], values[both], lambda: values[both])
+        elements[both] = self._op.lower(result, self._datatype)
+        elements[only_new] = values[only_new]
+        null = ~(valid | new_valid) | ((new_null if self._replaces else null | new_null) & self._propagates)
+        self._valid[where], self._null[where] = valid | new_valid, null
+        return elements, _scatter(both, overflowed, ~null)
 
-    def _one_by_one(
-        self, turn: Round, values: np.ndarray, not_null: np.ndarray | None, making: Steps, fetched: np.ndarray | None
+    def _combine_chain(
+        self, pass_: Pass, values: np.ndarray, not_null: np.ndarray | None, apply: Steps, fetched: np.ndarray | None
     ) -> np.ndarray | None:
-        """Combine one element with many, one after another, and return which of the steps overflowed."""
-        at: Any = turn.where
+        """Combine many values into one element, in order, and return the mask of steps that overflowed."""
+        where: Any = pass_.where
         if not self._are_masked:
-            states, overflowed = self._chain(np.concatenate([self.elements[at], values]), making)
+            states, overflowed = self._chain(np.concatenate([self.elements[where], values]), apply)
             old = states[:-1]
         else:
-            new, lacking = self._masks(values, not_null)
-            some = np.concatenate([self.elements[at][self._valid[at]], values[new]])
-            states, overflowed = self._chain(some, making)
-            first, null = int(self._valid[at][0]), self._null[at]
-            count = first + np.concatenate([[0], np.cumsum(new)])  # of values up to there
-            lacking = np.concatenate([null, lacking])
-            lacking = lacking if self._replaces else np.logical_or.accumulate(lacking)
-            # Before each step and behind the last.
-            null = np.concatenate([null, ((count == 0) | (lacking & self._propagates))[1:]])
-            states = np.concatenate([self.elements[at], states])[count]
+            new_valid, new_null = self._masks(values, not_null)
+            operands = np.concatenate([self.elements[where][self._valid[where]], values[new_valid]])
+            states, overflowed = self._chain(operands, apply)
+            first, null = int(self._valid[where][0]), self._null[where]
+            count = first + np.concatenate([[0], np.cumsum(new_valid)])  # operands before each step, and at the end
+            nulls = np.concatenate([null, new_null])
+            nulls = nulls if self._replaces else np.logical_or.accumulate(nulls)
+            null = np.concatenate([null, ((count == 0) | (nulls & self._propagates))[1:]])
+            states = np.concatenate([self.elements[where], states])[count]
             old = np.ma.MaskedArray(states[:-1], null[:-1])
-            self._valid[at], self._null[at] = count[-1:] > 0, null[-1:]
-            overflowed = _among(np.flatnonzero(new)[1 - first :], overflowed, ~null[1:])
+            self._valid[where], self._null[where] = count[-1:] > 0, null[-1:]
+            overflowed = _scatter(np.flatnonzero(new_valid)[1 - first :], overflowed, ~null[1:])
         if fetched is not None:
-            fetched[turn.origin] = old
-        self.elements[at] = states[-1:]
+            fetched[pass_.origin] = old
+        self.elements[where] = states[-1:]
         return overflowed
 
-    def _chain(self, parts: np.ndarray, making: Steps) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return each of some elements combined with all before it, and which of the steps overflowed."""
-        before = parts[:-1].copy()
-        run(self._op, before, self._datatype)
-        before[1:] = self._op.lower(before[1:], self._datatype)
-        states = before.copy()
-        # All steps again, each for itself, tell which of them overflow.
-        after, overflowed = making(before, parts[1:].copy(), lambda: parts[1:])
-        return np.concatenate([parts[:1], states[1:], self._op.lower(after[-1:], self._datatype)]), overflowed
+    def _chain(self, operands: np.ndarray, apply: Steps) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the partial results of a fold, the first operand first, and the mask of steps that overflowed."""
+        partials = operands[:-1].copy()
+        run(self._op, partials, self._datatype)
+        partials[1:] = self._op.lower(partials[1:], self._datatype)
+        states = partials.copy()
+        # All steps are repeated, independent of each other, to find the steps that overflow.
+        results, overflowed = apply(partials, operands[1:].copy(), lambda: operands[1:])
+        return np.concatenate([operands[:1], states[1:], self._op.lower(results[-1:], self._datatype)]), overflowed
 
     def results(self, window: Array) -> Elements:
-        """Return the elements, with what stands for null in the window's file, and which are not null."""
+        """Return the elements, with the file's value for nulls, and the mask of elements that are not null."""
         elements, marked = self.elements, window.marked
-        if marked is not None and window.nullable:  # other values mean it already, such as those beyond a valid range
+        if marked is not None and window.nullable:
+            # Elements that are missing by their value, such as those beyond a valid range, keep it.
             present = marked.present(elements)
             marked.mark(elements, self._null if present is None else self._null & present)
         elif self._null.any() and (value := absent(self._datatype, self._op)) is not None:
@@ -221,11 +238,11 @@ class BatchElements:
         return elements, ~self._null
 
 
-def _among(places: np.ndarray, found: np.ndarray | None, wanted: np.ndarray) -> np.ndarray | None:
-    """Return which of the `wanted` elements are `found` among those at some places; None for none."""
-    if found is None:
+def _scatter(positions: np.ndarray, mask: np.ndarray | None, allowed: np.ndarray) -> np.ndarray | None:
+    """Return a mask of some positions as a mask of all elements, within `allowed`; None if no element is in it."""
+    if mask is None:
         return None
-    whole = np.zeros(len(wanted), np.bool_)
-    whole[places] = found
-    whole &= wanted
-    return whole if whole.any() else None
+    scattered = np.zeros(len(allowed), np.bool_)
+    scattered[positions] = mask
+    scattered &= allowed
+    return scattered if scattered.any() else None

@@ -1,4 +1,4 @@
-"""The old elements that a request has fetched, on their way to a file or to standard output."""
+"""Output of fetched elements: to a file, which is committed before the target changes, or to a stream after that."""
 
 from __future__ import annotations
 
@@ -24,52 +24,51 @@ from mpired.formats.memory import MemorySource, masks_of
 from mpired.ops.state import absent
 
 
-def laid_out(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[Format, Layout]:
-    """Return the format and the layout of fetched elements that go to a path."""
-    # Elements of a column are not a file with columns.
-    like = RAW.name if format_named(model.format).has_columns else model.format
-    form = output_format(path, to, like, terminal=is_terminal(path))
+def fetch_layout(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[Format, Layout]:
+    """Return the format and the layout of fetched elements for an output path."""
+    # A column of a file with columns becomes a file with one array.
+    default = RAW.name if format_named(model.format).has_columns else model.format
+    row = output_format(path, to, default, terminal=is_terminal(path))
     for array in model.buffers:
-        if array.nullable and not (form.has_nulls or ops.stands_for_null(op, array.datatype)):
-            raise ops.null_refused(op, array.datatype, form.name, "use `to='parquet'`")
-    held = sum(2 * array.count * array.datatype.itemsize for array in model.buffers)
-    model.context.check_memory(BASE_NBYTES + held + form.encoding)
-    return form, form.prepare(model._replace(source=None))
+        if array.nullable and not (row.has_nulls or ops.stands_for_null(op, array.datatype)):
+            raise ops.null_refused(op, array.datatype, row.name, "use `to='parquet'`")
+    nbytes = sum(2 * array.count * array.datatype.itemsize for array in model.buffers)
+    model.context.check_memory(BASE_NBYTES + nbytes + row.encoding)
+    return row, row.prepare(model._replace(source=None))
 
 
 def planned_size(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[str, int, bool]:
-    """Return the format of fetched elements that would go to a path, their bytes, and whether these are certain."""
-    form, layout = laid_out(path, to, model, op)
-    like = model.buffers[0]
+    """Return the format and the bytes of fetched elements for an output path, and whether the bytes are exact."""
+    row, layout = fetch_layout(path, to, model, op)
+    array = model.buffers[0]
     if isinstance(layout, FlatLayout):
-        return form.name, layout.end(like.count), True
-    return form.name, like.count * like.datatype.itemsize, False
+        return row.name, layout.end(array.count), True
+    return row.name, array.count * array.datatype.itemsize, False
 
 
 class FetchOutput(AbstractContextManager["FetchOutput"]):
     """The file or the stream for fetched elements."""
 
-    # A file is in place before the target changes: the old elements are never lost. A stream is written when the target
-    # has changed.
+    # A file is committed before the target changes, so that the old elements are never lost.
 
     def __init__(self, path: str, to: str | None, context: Context, windows: Sequence[str], *, overwrite: bool) -> None:
         self._path, self._to, self._windows = path, to, windows
         check_are_files([path])
-        packing = Compression.of(path, None)
-        self._output: Output = open_output(path, overwrite=overwrite, context=context, packing=packing)
+        compression = Compression.of(path, None)
+        self._output: Output = open_output(path, overwrite=overwrite, context=context, packing=compression)
 
     @property
     def replaced(self) -> list[str]:
-        """The file that it replaces, if there is one."""
+        """The path of an existing file that the output replaces, as a list."""
         return [self._path] if isinstance(self._output, Draft) and os.path.isfile(self._path) else []
 
-    def keep(self, elements: np.ndarray, model: Model, op: ops.Op) -> None:
-        """Take elements that are like those of a window, of one array; a file is in place then."""
+    def write(self, elements: np.ndarray, model: Model, op: ops.Op) -> None:
+        """Write elements of one array, and commit a file; a stream gets them in `send`."""
         output, like = self._output, model.buffers[0]
-        replaced = output.status if isinstance(output, Draft) else None
-        if replaced and model.source and inode(replaced) == model.source.inode:
+        status = output.status if isinstance(output, Draft) else None
+        if status and model.source and inode(status) == model.source.inode:
             raise UsageError("`fetch`", f"{self._path} is the target; choose another file")
-        _, layout = laid_out(self._path, self._to, model, op)
+        _, layout = fetch_layout(self._path, self._to, model, op)
         null, elements = masks_of(elements), np.ma.getdata(elements)
         if null.any() and (value := absent(like.datatype, op)) is not None:
             elements[null] = value
@@ -83,21 +82,21 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
                 array = Array(source, like.datatype, like.count, elements.dtype)
                 layout.encode([array._replace(validity=elements.nbytes if like.nullable else None)], output.fd)
         if isinstance(output, Draft):
-            # It is open to no more users than each window; a window that is being made has the rights of any new file.
+            # The file is readable only for users who may read each window.
             output.within.extend(filter(os.path.exists, self._windows))
             try:
                 output.commit(interrupts.committed)
-            except UnconfirmedError as error:  # the target stays as it is
+            except UnconfirmedError as error:  # the target does not change
                 cause = error.__cause__
-                number, why = (cause.errno, cause.strerror) if isinstance(cause, OSError) else (errno.EIO, str(cause))
-                left = "is removed" if output.take_back() else "has the old elements all the same"
-                reason = f"could not be brought to the disk ({why}), and {left}; nothing else has changed"
+                number, text = (cause.errno, cause.strerror) if isinstance(cause, OSError) else (errno.EIO, str(cause))
+                outcome = "is removed" if output.take_back() else "has the old elements all the same"
+                reason = f"could not be brought to the disk ({text}), and {outcome}; nothing else has changed"
                 raise OSError(number, reason, self._path) from error
         elif isinstance(output, StreamOutput):
             output.check()
 
     def send(self, name: str, *, has_changed: bool) -> None:
-        """Write the elements to a stream, when the request on the target `name` is done."""
+        """Send the elements to a stream, after the commit of the target `name`."""
         if isinstance(self._output, Draft):
             return
         try:
@@ -113,7 +112,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        refused = isinstance(error, MpiredError | OSError) and not isinstance(error, UnconfirmedError)
-        if refused and isinstance(self._output, Draft):
+        has_failed = isinstance(error, MpiredError | OSError) and not isinstance(error, UnconfirmedError)
+        if has_failed and isinstance(self._output, Draft):
             self._output.take_back()  # the target was not changed, so nothing was fetched
         self._output.__exit__(kind, error, trace)

@@ -11,7 +11,7 @@ from mpired.datatypes import parse
 from mpired.datatypes.typemap import pieces, transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.windows.call import component_of
-from mpired.windows.placement import Runs
+from mpired.windows.placement import WindowSelection
 
 
 @each("row", GOLDEN)
@@ -43,12 +43,12 @@ def test_everything_that_goes_through_a_type_takes_a_hundred_levels(name):
             window.gather(octets[window.starts[0] :], packed)
     assert packed.tobytes() == b"".join(bytes(octets[entry.disp - low :][: entry.form.itemsize]) for entry in entries)
     component = component_of(datatype)
-    assert Runs.of(typemap, component, component.size).entries == typemap.entries
+    assert WindowSelection.of(typemap, component, component.size).entries == typemap.entries
 
 
 @each("pair, stride", [("double_int", 12), ("double_int", 16), ("short_int", 8), ("short_int", 11), ("2int", 8)])
 def test_places_of_pairs(pair, stride):
     """They are an extent long, and may begin in the padding of those before."""
     typemap, component = parse(f"contiguous(5,resized(0,{stride},{pair}))")[0].typemap, parse(pair)[0]
-    places = Runs.of(typemap, component, component.extent).positions()
+    places = WindowSelection.of(typemap, component, component.extent).positions()
     assert places.tolist() == [stride * number for number in range(5)]
