@@ -1,7 +1,7 @@
 """The named predefined datatypes, one row each (MPI-4.1, 3.2.2, 6.9.2; LOGICAL*n from MPI-5.0).
 
-The NumPy code is what the type is in C or gfortran on a 64-bit Linux machine; "l" and "q" and the
-like are NumPy's own names of the C types. Sizes and extents follow from it.
+The NumPy code is the type in C or gfortran on 64-bit Linux; codes such as "l" and "q" are NumPy's names of C types.
+Sizes and extents follow from it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _ROWS: tuple[tuple[str, Group, str, int], ...] = (
     ("REAL4", _R, "f4", 0x2D2),
     ("REAL8", _R, "f8", 0x2DA),
     ("LOGICAL", _L, "i4", 0x218),
-    # One byte, not NumPy's bool: a byte other than 0 and 1 is true in C and breaks NumPy's bool.
+    # Bytes, because a byte other than 0 and 1 is true in C but breaks NumPy's bool.
     ("C_BOOL", _L, "u1", 0x238),
     ("CXX_BOOL", _L, "u1", 0x239),
     ("LOGICAL1", _L, "i1", 0x2C0),
@@ -80,7 +80,7 @@ _ROWS: tuple[tuple[str, Group, str, int], ...] = (
     ("PACKED", _X, "u1", 0x207),
 )
 
-# Known, but without a NumPy form: binary128 (REAL16 is not x87's long double) and 128-bit integers.
+# Datatypes that NumPy does not have: binary128, which is not the long double of x87, and 128-bit integers.
 _UNAVAILABLE: tuple[tuple[str, Group, int, int], ...] = (
     ("INTEGER16", _F, 16, 0x2E1),
     ("REAL16", _R, 16, 0x2E2),
@@ -102,6 +102,6 @@ NAMED: tuple[Datatype, ...] = (
 
 
 def canonical(name: str) -> str:
-    """Return `name` as the tables spell it: capitals, no `MPI_`, and `_` for the spaces of a C type."""
-    # Foreign letters have capitals too, some of them ours.
+    """Return a name as the tables spell it: in capitals, without `MPI_`, with `_` for the spaces of a C type."""
+    # Some letters beyond ASCII have capitals in ASCII.
     return "_".join(name.split()).upper().removeprefix("MPI_") if name.isascii() else name
