@@ -15,7 +15,7 @@ import numpy as np
 from mpired.errors import DatatypeError, shortened
 
 if TYPE_CHECKING:  # few elements are derived
-    from mpired.datatypes.typemap.memory import InMemory
+    from mpired.datatypes.typemap.memory import MemoryForm
     from mpired.datatypes.typemap.typemap import Entry, TypeMap
 
 
@@ -118,11 +118,11 @@ class Datatype:
         return self.plain
 
     @cached_property
-    def memory(self) -> InMemory:
+    def memory(self) -> MemoryForm:
         """The form of the elements of a derived datatype in arrays."""
-        from mpired.datatypes.typemap.memory import InMemory  # noqa: PLC0415 - only for derived datatypes
+        from mpired.datatypes.typemap.memory import MemoryForm  # noqa: PLC0415 - only for derived datatypes
 
-        return InMemory(self.typemap)
+        return MemoryForm(self.typemap)
 
     @cached_property
     def typemap(self) -> TypeMap:
