@@ -49,7 +49,7 @@ def _op(name: str, kernel: Kernel, groups: Group, doc: str, identity: Identity |
 
 
 def _statistic(name: str, groups: Group, doc: str, state: Callable[[Op, Datatype, int], State], **rest: Any) -> Op:
-    """Return the row of a statistic, which collectives alone take; its state combines, perhaps by a kernel."""
+    """Return the row of a statistic, which collectives take; its state combines elements, perhaps with a kernel."""
     row = Op(name, kernels.no_op, groups, doc, "", None, _PROPAGATES, state, commute=False, uses=Use.REDUCE)
     return row._replace(**rest)
 
@@ -122,19 +122,19 @@ STATISTICS: tuple[Op, ...] = (
 COMPARE_AND_SWAP = _op("COMPARE_AND_SWAP", kernels.replace, _INTEGER | Group.LOGICAL | Group.BYTE,
     "the origin's value where the target's is the one expected", None,
     section="12.3.5", commute=False, uses=Use.FETCH)  # fmt: skip
-"""The op of MPI_Compare_and_swap (MPI-4.1, 12.3.5); the transaction compares the element."""
+"""The op of MPI_Compare_and_swap (MPI-4.1, 12.3.5). The transaction compares the element, the kernel replaces it."""
 
 _BY_NAME = {row.name: row for row in (*OPS, *STATISTICS)}
-_ELSEWHERE = {
+_OTHER_NAMES = {
     "ADD": "SUM", "TOTAL": "SUM", "MULTIPLY": "PROD", "AVG": "MEAN", "AVERAGE": "MEAN", "VARIANCE": "VAR",
     "STANDARDDEVIATION": "STD", "PERCENTILE": "QUANTILE", "P": "QUANTILE", "Q": "QUANTILE", "ARGMAX": "MAXLOC",
     "ARGMIN": "MINLOC", "ALL": "LAND", "ANY": "LOR",
 }  # fmt: skip
-"""Names of other programs, without `_` and digits, and the ops that do the same."""
+"""Names in other programs, without `_` and digits, of the same ops."""
 
 
-def _reduced(op: Op) -> tuple[Callable[..., Op], tuple[object, ...]]:
-    """Return what pickle keeps of an op: the kernel of a user-defined one knows where its code lies."""
+def _reduce(op: Op) -> tuple[Callable[..., Op], tuple[object, ...]]:
+    """Return the function and the arguments that pickle stores for an op; a user-defined kernel loads its code."""
     return (Op, tuple(op)) if op.user else (_predefined, (op.name, op.rules))
 
 
@@ -142,41 +142,41 @@ def _predefined(name: str, rules: Rules) -> Op:
     return ruled(_BY_NAME[name], rules)
 
 
-copyreg.pickle(Op, _reduced)
+copyreg.pickle(Op, _reduce)
 
 
 def user_op(name: str, kernel: UserKernel) -> Op:
-    """Return the row of a user-defined op: any datatype of MPI, but for reductions only (MPI-4.1, 12.3.4)."""
+    """Return a user-defined op, which is for reductions only, on all datatypes of MPI (MPI-4.1, 12.3.4)."""
     row = Op(name, kernel, ~(TIMES | Group.VALUE), "", "6.9.5", None, None, None, commute=False, uses=Use.REDUCE)
     row = row._replace(user=True, isolated=kernel.isolated, is_function=not kernel.isolated)
     return row._replace(rounds=row.groups, lower=kernels.as_it_is)
 
 
 def named(text: str) -> Op | None:
-    """Return the predefined op of which a text has the name, perhaps with a parameter, such as quantile:0.9."""
+    """Return the predefined op or statistic with a name, which may have a parameter such as quantile:0.9."""
     return _BY_NAME.get(canonical(text.partition(":")[0]))
 
 
 def suggestion(text: str, ops: Sequence[Op]) -> str:
-    """Return those of some ops that a text, perhaps with a parameter, comes near to; "" for none."""
-    word = canonical(text.partition(":")[0])
-    own = _ELSEWHERE.get(re.sub(r"[_\d]", "", word), word)
-    close = difflib.get_close_matches(own, [row.name for row in ops], n=2)
+    """Return a hint with ops that have a similar name, "" if there are none."""
+    name = canonical(text.partition(":")[0])
+    name = _OTHER_NAMES.get(re.sub(r"[_\d]", "", name), name)
+    close = difflib.get_close_matches(name, [row.name for row in ops], n=2)
     names = ("quantile:0.9" if name == "QUANTILE" else name.lower() for name in close)
     return f"did you mean {' or '.join(names)}?" if close else ""
 
 
 def get(name: str, use: Use = ANY_USE) -> Op:
-    """Return the predefined op of that name, in any case, with or without `MPI_`."""
+    """Return the predefined op or statistic with a name in any case; ops may have the prefix `MPI_`."""
     text, _, parameter = name.partition(":")
     op = named(text)
-    if op is None or (not op.section and canonical(text) != text.upper()):  # MPI has no statistics
+    if op is None or (not op.section and canonical(text) != text.upper()):  # a statistic with the prefix
         ops = [*ops_for(use), *(STATISTICS if Use.REDUCE in use else ())]
         hint = suggestion(name, ops) or f"the ops are {names_of(ops)}"
         raise UnknownOpError(shortened(name) or "''", f"is not an MPI op; {hint}")
-    if not parameter and op.name != "QUANTILE":
-        return op
     if op.name != "QUANTILE":
+        if not parameter:
+            return op
         raise UnknownOpError(shortened(name), f"has something behind the colon, and {op} takes nothing; leave it out")
     try:
         quantile = float(NUMBER.parse(parameter))
@@ -188,7 +188,7 @@ def get(name: str, use: Use = ANY_USE) -> Op:
 
 
 def neutral(op: Op, datatype: Datatype, hint: str = "make the file first") -> np.ndarray:
-    """Return the identity of an op on a datatype, as an element without dimensions."""
+    """Return the identity of an op on a datatype, as an array without dimensions."""
     if op.identity is None and op.user:
         raise OpError(str(op), "says of no neutral element; an op in Python gets one by @mpired.op(identity=...)")
     if op.identity is None:
@@ -205,7 +205,7 @@ def neutral(op: Op, datatype: Datatype, hint: str = "make the file first") -> np
 
 
 def ops_for(use: Use) -> list[Op]:
-    """Return the predefined ops that calls of a family take, or of one of several families."""
+    """Return the predefined ops for a family of calls, or for any of several families."""
     return [op for op in OPS if use & op.uses]
 
 
