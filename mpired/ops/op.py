@@ -116,8 +116,8 @@ def ruled(op: Op, rules: Rules) -> Op:
 
 def run(op: Op, block: np.ndarray, datatype: Datatype) -> None:
     """Combine each element of a block with all elements before it, in place: `block[i] = block[i - 1] op block[i]`."""
-    # The bits are those of single steps: NumPy's `accumulate` takes these steps, and without rounding the grouping makes
-    # no difference.
+    # The bits are those of single steps. NumPy's `accumulate` takes these steps; without rounding, operands may be
+    # grouped.
     has_default_kernel = not op.user and op.rules.nan != "mpi"
     if has_default_kernel and op.ufunc is not None and (datatype.group is not Group.COMPLEX or op.ufunc is np.add):
         numbers = block.view(datatype.added)
