@@ -80,9 +80,9 @@ OPS: tuple[Op, ...] = (
         "minimum and its index; ties: the smallest", identity.highest,
         section="6.9.4", mpi_kernel=kernels.unordered(np.less), extreme=np.minimum, is_within=True),
     _op("REPLACE", kernels.replace, _ANY_TYPE, "value of the origin; accumulate only", None,
-        section="12.3.4", nan=_COPIED, commute=False, uses=_RMA, lower=kernels.as_it_is),
+        section="12.3.4", nan=_COPIED, commute=False, uses=_RMA, lower=kernels.unchanged),
     _op("NO_OP", kernels.no_op, _ANY_TYPE, "value of the target; fetch only", None,
-        section="12.3.4", nan=_COPIED, commute=False, uses=Use.FETCH, origin=False, lower=kernels.as_it_is),
+        section="12.3.4", nan=_COPIED, commute=False, uses=Use.FETCH, origin=False, lower=kernels.unchanged),
 )  # fmt: skip
 
 MAX, MIN, SUM, PROD, LAND, BAND, LOR, BOR, LXOR, BXOR, MAXLOC, MINLOC, REPLACE, NO_OP = OPS
@@ -108,9 +108,9 @@ STATISTICS: tuple[Op, ...] = (
     _statistic("ABSMIN", ORDERED, "smallest magnitude", statistics.Magnitude, kernel=MIN.kernel,
                takes=_WIDER, commute=True, method="minimum_absolute_value"),
     _statistic("FIRST", _ANY_TYPE, "element of the first rank", Chosen, kernel=NO_OP.kernel,
-               nan=_COPIED, rounds=_ROUNDED, lower=kernels.as_it_is, is_within=True),
+               nan=_COPIED, rounds=_ROUNDED, lower=kernels.unchanged, is_within=True),
     _statistic("LAST", _ANY_TYPE, "element of the last rank", Chosen, kernel=REPLACE.kernel,
-               nan=_COPIED, rounds=_ROUNDED, lower=kernels.as_it_is, is_within=True),
+               nan=_COPIED, rounds=_ROUNDED, lower=kernels.unchanged, is_within=True),
     _statistic("MEDIAN", ORDERED, "median; mean of the middle two if even", statistics.Quantile,
                gives=statistics.number, takes=_WIDER, synonyms=(np.median,), commute=True, method="median",
                is_within=True),
@@ -149,7 +149,7 @@ def user_op(name: str, kernel: UserKernel) -> Op:
     """Return a user-defined op, which is for reductions only, on all datatypes of MPI (MPI-4.1, 12.3.4)."""
     row = Op(name, kernel, ~(TIMES | Group.VALUE), "", "6.9.5", None, None, None, commute=False, uses=Use.REDUCE)
     row = row._replace(user=True, isolated=kernel.isolated, is_function=not kernel.isolated)
-    return row._replace(rounds=row.groups, lower=kernels.as_it_is)
+    return row._replace(rounds=row.groups, lower=kernels.unchanged)
 
 
 def named(text: str) -> Op | None:
