@@ -21,9 +21,9 @@ Arrays: TypeAlias = np.ndarray | dict[str, np.ndarray]
 def as_arrays(results: Sequence[Array], model: Model) -> Arrays:
     """Return the results with the shapes of a model: an array, or a dict with several results and carried arrays."""
     arrays = {}
-    for result, like in zip(results, model.buffers, strict=True):
-        array = shaped(result, like.shape, fortran_order=like.fortran_order, form=like.form)
-        arrays[next(iter(like.columns), result.name)] = array
+    for result, buffer in zip(results, model.buffers, strict=True):
+        array = shaped(result, buffer.shape, fortran_order=buffer.fortran_order, form=buffer.form)
+        arrays[next(iter(buffer.columns), result.name)] = array
     if model.kept is not None:
         arrays |= {**model.kept.arrays(), **model.cells.values}
     return arrays if len(arrays) > 1 else next(iter(arrays.values()))

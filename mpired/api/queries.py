@@ -109,10 +109,11 @@ def diff(a: Rank | Several[Rank], b: Rank | Several[Rank], *, context: Context, 
     Examples
     --------
     >>> import mpired
-    >>> found = mpired.diff("sample_data/counts_0.npy", "sample_data/counts_1.npy", examples=1)
-    >>> found.equal, found.buffers[0].differing, found.buffers[0].difference.amount
+    >>> difference = mpired.diff("sample_data/counts_0.npy", "sample_data/counts_1.npy", examples=1)
+    >>> difference.equal, difference.buffers[0].differing, difference.buffers[0].difference.amount
     (False, 12, 8)
-    >>> found.examples[0].index, int(found.examples[0].a), int(found.examples[0].b)
+    >>> example = difference.examples[0]
+    >>> example.index, int(example.a), int(example.b)
     ((0,), 2, 3)
     """
     return differences.diff(_one_or_several(a, "a"), _one_or_several(b, "b"), options, context)
@@ -150,8 +151,8 @@ def locate(
     Examples
     --------
     >>> import mpired
-    >>> found = mpired.locate(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="maxloc")
-    >>> int(found.value), found.rank, found.file, found.index
+    >>> maximum = mpired.locate(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="maxloc")
+    >>> int(maximum.value), maximum.rank, maximum.file, maximum.index
     (8, 0, 'sample_data/counts_0.npy', (6,))
     >>> int(mpired.locate(["sample_data/counts_0.npy"], op=["maxloc", "minloc"])["minloc"].value)
     0

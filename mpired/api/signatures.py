@@ -63,8 +63,8 @@ def _with_options(group: Group, function: _F) -> _F:
         __tracebackhide__ = True  # IPython and pytest leave such frames out
         for name, value in keywords.items():
             if name not in flags:
-                called = function.__qualname__.removesuffix(".__init__")
-                raise TypeError(f"{called}() has no keyword {name!r}; {_suggestion(name, flags)}")
+                title = function.__qualname__.removesuffix(".__init__")
+                raise TypeError(f"{title}() has no keyword {name!r}; {_suggestion(name, flags)}")
             keywords[name] = _hide_queries(value)
         record: dict[str, Any] = {}
         if keywords.get("provenance"):

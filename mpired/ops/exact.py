@@ -113,10 +113,10 @@ def _nearest(total: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.nda
     return np.where((first * np.sign(second) > 0) & (other - total == twice), other, total)
 
 
-def _odd(total: np.ndarray, rest: np.ndarray) -> np.ndarray:
+def _odd(total: np.ndarray, remainder: np.ndarray) -> np.ndarray:
     """Return sums rounded to odd, so that another rounding to a narrower form gives the nearest number."""
     even = (total.view(np.int64) & 1) == 0
-    return np.where((rest != 0) & even, np.nextafter(total, np.copysign(np.inf, rest)), total)
+    return np.where((remainder != 0) & even, np.nextafter(total, np.copysign(np.inf, remainder)), total)
 
 
 def _to_float(number: Fraction, *, odd: bool) -> float:
@@ -125,7 +125,7 @@ def _to_float(number: Fraction, *, odd: bool) -> float:
         nearest = number.numerator / number.denominator
     except OverflowError:
         return math.inf if number > 0 else -math.inf
-    rest = number - type(number)(nearest)
-    if not odd or not rest:
+    remainder = number - type(number)(nearest)
+    if not odd or not remainder:
         return nearest
-    return float(_odd(np.array([nearest]), np.array([1.0 if rest > 0 else -1.0]))[0])
+    return float(_odd(np.array([nearest]), np.array([1.0 if remainder > 0 else -1.0]))[0])

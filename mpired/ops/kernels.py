@@ -132,7 +132,7 @@ def _ordered(bits: np.ndarray, nan: int) -> np.ndarray:
     return magnitude
 
 
-def chosen(better: np.ufunc) -> Kernel:
+def mpi_extreme(better: np.ufunc) -> Kernel:
     """Return the kernel of MAX or MIN in MPI libraries: `inout > in ? inout : in`, also for NaN."""
 
     def kernel(invec: np.ndarray, inoutvec: np.ndarray, _datatype: Datatype) -> np.ndarray:
@@ -167,7 +167,7 @@ def locate(better: np.ufunc) -> Kernel:
     return kernel
 
 
-def unordered(better: np.ufunc) -> Kernel:
+def mpi_locate(better: np.ufunc) -> Kernel:
     """Return the kernel of MAXLOC or MINLOC in MPI libraries: unless the value of invec is better, inoutvec wins."""
     # NaN is not better than a number, so that it stays in inoutvec, and loses in invec. Among equal values the bits of
     # inoutvec win, with the smaller index.

@@ -219,27 +219,25 @@ _DEFAULTS: Mapping[str, Any] = {"nan": "propagate", "nulls": "error", "ddof": 0,
 
 def with_policies(op: Op, options: Mapping[str, Any], *, window: bool = False) -> Op:
     """Return an op with the rules of the options of a call; `window` is true for a one-sided call."""
-    chosen = {name: options[name] for name in _OPTIONS if options.get(name) not in (None, (), _DEFAULTS.get(name))}
-    if not (chosen or window):
+    names = ("overflow", "nan", "nulls", "missing", *PURPOSES)
+    rules = {name: options[name] for name in names if options.get(name) not in (None, (), _DEFAULTS.get(name))}
+    if not (rules or window):
         return op
-    if "missing" in chosen and math.isnan(chosen["missing"]):  # no value equals NaN
-        chosen |= {"nan": "ignore", "missing": None}
+    if "missing" in rules and math.isnan(rules["missing"]):  # no value equals NaN
+        rules |= {"nan": "ignore", "missing": None}
     if op.user:
-        raise UsageError(f"`{next(iter(chosen))}`", f"is for predefined ops; {op} is user-defined")
+        raise UsageError(f"`{next(iter(rules))}`", f"is for predefined ops; {op} is user-defined")
     for name, purpose in PURPOSES.items():
-        if name in chosen and name not in op.takes:
+        if name in rules and name not in op.takes:
             raise UsageError(f"`{name}`", f"{purpose}, and the op is {op}; leave it out")
-    if "exact" in chosen and "weights" in chosen:
+    if "exact" in rules and "weights" in rules:
         raise UsageError("`exact`", "is not for weighted means, whose terms are rounded; leave it or `weights` out")
-    if "exact" in chosen and "accumulate_in" in chosen:
+    if "exact" in rules and "accumulate_in" in rules:
         raise UsageError("`exact`", "rounds once whatever the datatype; leave `accumulate_in` out")
-    if chosen.get("nan") == "mpi" and op.mpi_kernel is None:
+    if rules.get("nan") == "mpi" and op.mpi_kernel is None:
         raise UsageError("`nan='mpi'`", f"is for ops of MPI that see NaNs, and the op is {op}; leave it out")
-    chosen |= {name: real_type(chosen[name]) for name in ("accumulate_in", "result_type") if name in chosen}
-    return ruled(op, op.rules._replace(window=window, **chosen))
-
-
-_OPTIONS = ("overflow", "nan", "nulls", "missing", *PURPOSES)
+    rules |= {name: real_type(rules[name]) for name in ("accumulate_in", "result_type") if name in rules}
+    return ruled(op, op.rules._replace(window=window, **rules))
 
 
 def real_type(name: str, option: str = "result_type") -> Datatype:
@@ -253,17 +251,17 @@ def real_type(name: str, option: str = "result_type") -> Datatype:
     return datatype
 
 
-def widest(op: Op, datatypes: Sequence[Datatype], within: Datatype | None = None) -> Datatype | None:
+def widest(op: Op, datatypes: Sequence[Datatype], wide: Datatype | None = None) -> Datatype | None:
     """Return the datatype to which the datatypes of the ranks convert without loss; None if there is none."""
-    within = within or op.rules.accumulate_in
+    wide = wide or op.rules.accumulate_in
     if len({*datatypes}) == 1 and datatypes[0].group in op.groups:
         return datatypes[0]
-    if within is None or not all(datatype.is_bool or datatype.group in _REAL for datatype in datatypes):
+    if wide is None or not all(datatype.is_bool or datatype.group in _REAL for datatype in datatypes):
         return None
     forms = [np.dtype(np.bool_) if datatype.is_bool else datatype.form for datatype in datatypes]
-    for form in (np.result_type(*forms), np.dtype(np.int64), within.form):  # a sum of truth values is an integer
-        if all(has_values_of(form, narrow) for narrow in forms) and has_values_of(within.form, form):
-            datatype = within if form == within.form else from_dtype(form)
+    for form in (np.result_type(*forms), np.dtype(np.int64), wide.form):  # a sum of truth values is an integer
+        if all(has_values_of(form, narrow) for narrow in forms) and has_values_of(wide.form, form):
+            datatype = wide if form == wide.form else from_dtype(form)
             if datatype.group in op.groups:
                 return datatype
     return None
@@ -288,10 +286,10 @@ def holds(wide: Datatype, datatype: Datatype) -> bool:
 def widening(op: Op, buffers: Sequence[Sequence[Datatype]]) -> str:
     """Return a datatype for `accumulate_in` with which an op combines buffers of several datatypes; "" for none."""
     for name in ("int64_t", "uint64_t", "double", "longdouble") if "accumulate_in" in op.takes else ():
-        within = real_type(name)
-        common = [datatype for datatypes in buffers if (datatype := widest(op, datatypes, within)) is not None]
+        wide = real_type(name)
+        common = [datatype for datatypes in buffers if (datatype := widest(op, datatypes, wide)) is not None]
         results = [op.gives(datatype) for datatype in common] if op.gives else common
-        is_real = within.form.kind == "f"
+        is_real = wide.form.kind == "f"
         if len(common) == len(buffers) and (is_real or all(result.form.kind != "f" for result in results)):
             return name
     return ""
@@ -349,9 +347,9 @@ def _check_exact(op: Op, datatype: Datatype) -> None:
 
 
 def _check_wide(op: Op, datatype: Datatype) -> None:
-    within, result = op.rules.accumulate_in, op.rules.result_type
     rounded = datatype.group in Group.FLOATING_POINT | Group.COMPLEX
-    for option, wide in (("accumulate_in", within), ("result_type", result)):
+    for option in ("accumulate_in", "result_type"):
+        wide = getattr(op.rules, option)
         if wide is None:
             continue
         if datatype.group in Group.PAIR | Group.COMPLEX:
@@ -366,19 +364,19 @@ def check_buffers(op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use, off
     # Hints of the error name options among `offers` only.
     if use not in op.uses:
         raise wrong_use(op, use)
-    taken: list[str] = []
-    others: list[str] = []
-    refused: list[OpError] = []
+    legal: list[str] = []
+    illegal: list[str] = []
+    errors: list[OpError] = []
     for name, datatype in buffers:
         if datatype.group in op.groups and (not op.datatypes or str(datatype) in op.datatypes):
-            taken.append(name)
+            legal.append(name)
         else:
-            refused.append(_refusal(op, datatype, use, f"{name!r}, " if name else "", offers))
-            others.append(name)
-    if refused:
-        hint = f"; choose with `columns='{listed(taken)}'`" if taken else ""
-        hint += f", and carry the others with `keep='{listed(others)}'`" if hint and "keep" in offers else ""
-        raise OpError(refused[0].subject, f"{refused[0].reason}{hint}")
+            illegal.append(name)
+            errors.append(_refusal(op, datatype, use, f"{name!r}, " if name else "", offers))
+    if errors:
+        hint = f"; choose with `columns='{listed(legal)}'`" if legal else ""
+        hint += f", and carry the others with `keep='{listed(illegal)}'`" if hint and "keep" in offers else ""
+        raise OpError(errors[0].subject, f"{errors[0].reason}{hint}")
 
 
 def _refusal(op: Op, datatype: Datatype, use: Use, where: str, offers: Collection[str]) -> OpError:
@@ -386,8 +384,8 @@ def _refusal(op: Op, datatype: Datatype, use: Use, where: str, offers: Collectio
     if op.datatypes and str(datatype) not in op.datatypes:
         return OpError(str(op), f"is not defined for {where}{datatype.label}; it takes {', '.join(op.datatypes)}")
     rows = [*ops_for(use), *(STATISTICS if use is Use.REDUCE else ())]
-    others = [row for row in rows if datatype.group in row.groups]
-    hint = f"{datatype.label} takes {names_of(others)}" if others else f"{datatype.label} takes no predefined op"
+    legal = [row for row in rows if datatype.group in row.groups]
+    hint = f"{datatype.label} takes {names_of(legal) if legal else 'no predefined op'}"
     if datatype.is_bool and use is not Use.FETCH and (wide := widening(op, [[datatype]])):
         # A target of truth values cannot hold sums.
         way = f"with `accumulate_in={wide!r}`" if "accumulate_in" in offers else in_new_file(op, wide)

@@ -42,25 +42,25 @@ _SUMS = _WIDER | {"exact"}
 _SPREAD = _SUMS | {"ddof"}
 
 
-def _op(name: str, kernel: Kernel, groups: Group, doc: str, identity: Identity | None, **rest: Any) -> Op:
+def _op(name: str, kernel: Kernel, groups: Group, doc: str, identity: Identity | None, **fields: Any) -> Op:
     """Return the row of an op of MPI."""
     nan = _PROPAGATES if groups & (_ROUNDED | Group.PAIR) else None
-    return Op(name, kernel, groups, doc, "6.9.2", identity, nan, None)._replace(**rest)
+    return Op(name, kernel, groups, doc, "6.9.2", identity, nan, None)._replace(**fields)
 
 
-def _statistic(name: str, groups: Group, doc: str, state: Callable[[Op, Datatype, int], State], **rest: Any) -> Op:
+def _statistic(name: str, groups: Group, doc: str, state: Callable[[Op, Datatype, int], State], **fields: Any) -> Op:
     """Return the row of a statistic, which collectives take; its state combines elements, perhaps with a kernel."""
     row = Op(name, kernels.no_op, groups, doc, "", None, _PROPAGATES, state, commute=False, uses=Use.REDUCE)
-    return row._replace(**rest)
+    return row._replace(**fields)
 
 
 OPS: tuple[Op, ...] = (
     _op("MAX", twinned("max", kernels.extreme(np.maximum), keeps_upper=True), _COMPARED,
         "maximum; NaN propagates", identity.lowest, keeps_upper=True, synonyms=(max, np.max), method="maximum",
-        takes=_WITHIN, mpi_kernel=kernels.chosen(np.greater), is_within=True),
+        takes=_WITHIN, mpi_kernel=kernels.mpi_extreme(np.greater), is_within=True),
     _op("MIN", twinned("min", kernels.extreme(np.minimum), keeps_upper=True), _COMPARED,
         "minimum; NaN propagates", identity.highest, keeps_upper=True, synonyms=(min, np.min), method="minimum",
-        takes=_WITHIN, mpi_kernel=kernels.chosen(np.less), is_within=True),
+        takes=_WITHIN, mpi_kernel=kernels.mpi_extreme(np.less), is_within=True),
     _op("SUM", twinned("sum", kernels.add), _ADDED, "sum; integers wrap as in C", identity.zero, synonyms=(sum, np.sum),
         rounds=_ROUNDED, exact=_PLUS, exact_state=statistics.Sum, takes=_SUMS,
         mpi_kernel=kernels.add, ufunc=np.add, method="sum"),
@@ -75,10 +75,10 @@ OPS: tuple[Op, ...] = (
     _op("BXOR", kernels.elementwise(np.bitwise_xor), _BITS, "bitwise exclusive or", identity.zero),
     _op("MAXLOC", twinned("maxloc", kernels.locate(np.greater)), Group.PAIR,
         "maximum and its index; ties: the smallest", identity.lowest,
-        section="6.9.4", mpi_kernel=kernels.unordered(np.greater), extreme=np.maximum, is_within=True),
+        section="6.9.4", mpi_kernel=kernels.mpi_locate(np.greater), extreme=np.maximum, is_within=True),
     _op("MINLOC", twinned("minloc", kernels.locate(np.less)), Group.PAIR,
         "minimum and its index; ties: the smallest", identity.highest,
-        section="6.9.4", mpi_kernel=kernels.unordered(np.less), extreme=np.minimum, is_within=True),
+        section="6.9.4", mpi_kernel=kernels.mpi_locate(np.less), extreme=np.minimum, is_within=True),
     _op("REPLACE", kernels.replace, _ANY_TYPE, "value of the origin; accumulate only", None,
         section="12.3.4", nan=_COPIED, commute=False, uses=_RMA, lower=kernels.unchanged),
     _op("NO_OP", kernels.no_op, _ANY_TYPE, "value of the target; fetch only", None,
