@@ -76,7 +76,7 @@ def reduce(ranks: Ranks, op: Ops, *, output: PathLike | None = None, context: Co
 def _call(
     name: str, ranks: Ranks, op: Ops, output: PathLike | None, context: Context, keywords: Mapping[str, object]
 ) -> Any:
-    """Run a collective: into files, and return a summary, or return arrays for the root, the ranks or both groups."""
+    """Run a collective; return the summary of the files, or the arrays of the root, the ranks or both groups."""
     collective = COLLECTIVES[name]
     options = {**DEFAULTS, **keywords, **collective.fixed}
     with connected(options) as engine:

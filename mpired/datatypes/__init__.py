@@ -32,7 +32,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return a predefined datatype by its MPI name, `mpired.datatypes.DOUBLE`; there is one instance of each."""
+    """Return a predefined datatype by its MPI name, such as `mpired.datatypes.DOUBLE`."""
     if name in {"definitions", "parse"}:
         from mpired.datatypes.text import definitions, parse  # noqa: PLC0415 - most files store their datatype
 

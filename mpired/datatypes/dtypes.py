@@ -15,7 +15,7 @@ import numpy as np
 from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group, in_order
 from mpired.datatypes.named import NAMED
 from mpired.datatypes.pairs import FIELDS, PAIRS, value_index
-from mpired.datatypes.times import of_numpy
+from mpired.datatypes.times import from_numpy
 from mpired.errors import DatatypeError
 
 DATATYPES: tuple[Datatype, ...] = NAMED + PAIRS
@@ -44,7 +44,7 @@ def from_dtype(dtype: np.dtype) -> Datatype:
     if dtype.kind == "b":
         return BY_NAME["C_BOOL"]
     if dtype.kind in "mM" and np.datetime_data(dtype)[0] != "generic":  # without a unit they are not times
-        return of_numpy(dtype)
+        return from_numpy(dtype)
     plain = dtype[list(FIELDS)] if set(dtype.names or ()) == set(FIELDS) else dtype
     components = _components(plain)
     datatype = _BY_FORM.get(components)
@@ -116,7 +116,7 @@ def agrees(datatype: Datatype, dtype: np.dtype) -> bool:
     if dtype == form:
         return True
     if dtype.kind in "mM":
-        return of_numpy(dtype) is datatype
+        return from_numpy(dtype) is datatype
     if dtype.kind == "b":
         return datatype.group is Group.LOGICAL and datatype.extent == 1
     if dtype.names is None or form.names is None or len(dtype.names) != len(form.names):

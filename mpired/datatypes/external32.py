@@ -41,14 +41,12 @@ def form(name: str, native: np.dtype) -> np.dtype:
 
 def convert(source: np.ndarray, target: np.ndarray) -> None:
     """Copy numbers to a native form or from it; the two dtypes determine the conversion."""
-    if source.dtype == target.dtype:
-        target[...] = source
-        return
+    are_opaque = tuple(array.dtype.type is np.void and array.dtype.names is None for array in (source, target))
     if source.dtype.kind in "iu" and target.dtype.itemsize < source.dtype.itemsize:
         conversion = _narrow
-    elif target.dtype.type is np.void and target.dtype.names is None:
+    elif are_opaque == (False, True):
         conversion = _to_binary128
-    elif source.dtype.type is np.void and source.dtype.names is None:
+    elif are_opaque == (True, False):
         conversion = _from_binary128
     else:
         target[...] = source

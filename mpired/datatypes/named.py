@@ -6,6 +6,8 @@ Sizes and extents follow from it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mpired.datatypes.datatype import Datatype, Group
@@ -18,8 +20,8 @@ _Z = Group.COMPLEX
 _M = Group.MULTI_LANGUAGE
 _X = Group.CHARACTER
 
-# name and synonyms, group, NumPy code, handle of the MPI-5.0 ABI
-_ROWS: tuple[tuple[str, Group, str, int], ...] = (
+# name and synonyms, group, NumPy code or fields, handle of the MPI-5.0 ABI
+_ROWS: tuple[tuple[str, Group, Any, int], ...] = (
     ("SIGNED_CHAR", _C, "b", 0x244),
     ("UNSIGNED_CHAR", _C, "B", 0x245),
     ("SHORT", _C, "h", 0x208),
@@ -67,7 +69,7 @@ _ROWS: tuple[tuple[str, Group, str, int], ...] = (
     ("CXX_LONG_DOUBLE_COMPLEX", _Z, "G", 0x225),
     ("COMPLEX", _Z, "c8", 0x21B),
     ("DOUBLE_COMPLEX", _Z, "c16", 0x21D),
-    ("COMPLEX4", _Z, "f2,f2", 0x2D3),
+    ("COMPLEX4", _Z, [("real", "f2"), ("imag", "f2")], 0x2D3),
     ("COMPLEX8", _Z, "c8", 0x2DB),
     ("COMPLEX16", _Z, "c16", 0x2E3),
     ("BYTE", Group.BYTE, "u1", 0x247),
@@ -89,14 +91,11 @@ _UNAVAILABLE: tuple[tuple[str, Group, int, int], ...] = (
 )
 
 
-def _available(names: str, group: Group, code: str, handle: int) -> Datatype:
-    name, *synonyms = names.split()
-    dtype = np.dtype({"names": ["real", "imag"], "formats": code.split(",")}) if "," in code else np.dtype(code)
-    return Datatype(name, group, dtype, tuple(synonyms), handle=handle)
-
-
 NAMED: tuple[Datatype, ...] = (
-    *(_available(*row) for row in _ROWS),
+    *(
+        Datatype(names.split()[0], group, np.dtype(code), tuple(names.split()[1:]), handle=handle)
+        for names, group, code, handle in _ROWS
+    ),
     *(Datatype(name, group, None, nbytes=nbytes, handle=handle) for name, group, nbytes, handle in _UNAVAILABLE),
 )
 

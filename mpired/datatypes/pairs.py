@@ -1,4 +1,4 @@
-"""Pairs of a value and an index for MINLOC and MAXLOC: nine named ones, and unnamed ones (MPI-4.1, 6.9.4).
+"""Pairs of a value and an index for MINLOC and MAXLOC, with and without a name in MPI (MPI-4.1, 6.9.4).
 
 NumPy's `align=True` gives a structure the layout of the C compiler, so the extents include the same padding:
 MPI_DOUBLE_INT has 12 bytes in 16. In MPI_2REAL and MPI_2DOUBLE_PRECISION the index is a floating-point number, too,

@@ -32,7 +32,7 @@ def time_type(name: str) -> Datatype:
     return Datatype(name, group, np.dtype("i4" if name.startswith(_OF_4_BYTES) else "i8"), handle=DATATYPE_NULL)
 
 
-def of_numpy(dtype: np.dtype) -> Datatype:
+def from_numpy(dtype: np.dtype) -> Datatype:
     """Return the datatype of a datetime64 or timedelta64: that of the Arrow type of the same unit, if there is one."""
     unit, step = np.datetime_data(dtype)
     if unit not in _ARROW_UNITS or step != 1:
@@ -57,7 +57,7 @@ def dtype_name(datatype: Datatype) -> str | None:
 
 def is_of_numpy(datatype: Datatype) -> bool:
     """Return whether a NumPy type determines the datatype, unlike dates of 4 bytes and times with a zone."""
-    return of_numpy(numpy_form(datatype)) is datatype
+    return from_numpy(numpy_form(datatype)) is datatype
 
 
 def family(datatype: Datatype) -> tuple[Group, str, str]:

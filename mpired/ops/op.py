@@ -145,7 +145,7 @@ class Overflow(NamedTuple):
 
     @classmethod
     def at(cls, overflowed: np.ndarray, start: int, rank: int, op: int = 0) -> Overflow:
-        """Return the overflow in the elements from `start` on by the step of a rank, from the mask of the elements."""
+        """Return the overflow of the step of a rank, from the mask of its elements, which begin at `start`."""
         return cls(int(np.count_nonzero(overflowed)), 0, start + int(overflowed.argmax()), rank, op)
 
 
@@ -225,7 +225,7 @@ class Steps:
 
 
 def _wider(op: Op, datatype: Datatype) -> str:
-    """Return a hint how the op can compute in a wider datatype; "" if it cannot."""
+    """Return a hint on how to compute an op in a wider datatype; "" if it cannot."""
     if op.rules.window or "accumulate_in" not in op.takes or datatype.group in Group.PAIR | Group.COMPLEX:
         return ""
     is_long, is_real = datatype.itemsize >= 8, datatype.form.kind == "f"  # noqa: PLR2004 - bytes

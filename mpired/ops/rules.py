@@ -18,7 +18,6 @@ import numpy as np
 
 from mpired import mpi4py_objects
 from mpired.datatypes import Datatype, Group, from_dtype
-from mpired.datatypes.times import dtype_name
 from mpired.errors import OpError, UnknownOpError, UsageError, UserOpError, number
 from mpired.ops import table
 from mpired.ops.identity import UserIdentity
@@ -46,7 +45,7 @@ def of_function(function: Callable[..., Any], *, commute: bool | None = None) ->
     """Return the op of a function of this process."""
     from mpired.ops import user  # noqa: PLC0415 - few ops are user-defined
 
-    code = user.as_op(function, user.function_name(function))
+    code = user.as_op(function)
     op = table.user_op(code.place, user.UserKernel(code.place, lambda _: code, isolated=False))
     return with_properties(op, code.properties, commute=commute)
 
@@ -181,29 +180,23 @@ def summary(ops: Sequence[Op]) -> tuple[str, ...]:
     """Return descriptions of the rules in use, except that for NaN; a rule of some ops is followed by their names."""
     names_of_rule: dict[str, list[str]] = {}
     for op in ops:
-        rules = op.rules
-        overflow = {"wrap": "overflow expected", "error": "overflow refused"}.get(rules.overflow, "")
-        descriptions = {
-            f"at {rules.quantile}": rules.quantile is not None,
-            overflow: bool(overflow),
-            f"{rules.missing} is missing": rules.missing is not None,
-            f"computed in {_name(rules.accumulate_in)}": rules.accumulate_in is not None,
-            f"converted to {_name(rules.result_type)}": rules.result_type is not None,
-            "nulls left out": rules.nulls == "ignore",
-            "nulls propagate": rules.nulls == "propagate",
-            "rounded once": rules.exact,
-            f"ddof {rules.ddof}": rules.ddof > 0,
-            "weighted": bool(rules.weights),
-        }
-        for description in (text for text, is_in_use in descriptions.items() if is_in_use):
-            names_of_rule.setdefault(description, []).append(_label(op))
+        rules, wide, result = op.rules, op.rules.accumulate_in, op.rules.result_type
+        descriptions = (
+            rules.quantile is not None and f"at {rules.quantile}",
+            {"wrap": "overflow expected", "error": "overflow refused"}.get(rules.overflow),
+            rules.missing is not None and f"{rules.missing} is missing",
+            wide and f"computed in {wide.numpy_name or wide}",
+            result and f"converted to {result.numpy_name or result}",
+            {"ignore": "nulls left out", "propagate": "nulls propagate"}.get(rules.nulls),
+            rules.exact and "rounded once",
+            rules.ddof > 0 and f"ddof {rules.ddof}",
+            rules.weights and "weighted",
+        )
+        for description in filter(None, descriptions):
+            names_of_rule.setdefault(str(description), []).append(_label(op))
     return tuple(
         rule if len(names) == len(ops) else f"{rule} ({', '.join(names)})" for rule, names in names_of_rule.items()
     )
-
-
-def _name(datatype: Datatype | None) -> str | None:
-    return None if datatype is None else dtype_name(datatype) or str(datatype)
 
 
 PURPOSES = {
@@ -408,12 +401,12 @@ def _refusal(op: Op, datatype: Datatype, use: Use, where: str, offers: Collectio
 
 
 def in_new_file(op: Op, wide: str) -> str:
-    """Return a hint how an op computes in a wider datatype, which the target of a one-sided call cannot have."""
+    """Return a hint on how to compute an op in a wider datatype, which the target of a one-sided call cannot have."""
     return f"in a new file by `mpired reduce --op {_label(op).replace('_', ':')} --accumulate-in {wide}`"
 
 
 def _to_pairs(datatype: Datatype, use: Use, *, is_column: bool) -> str:
-    """Return a hint how a program gives pairs to an op on pairs."""
+    """Return a hint on how to give pairs to an op on pairs."""
     if is_column:
         hint = "structures of a value and an index are pairs"
         return f"{hint}, and `pair='VALUE,INDEX'` makes them of two columns" if use is Use.REDUCE else hint

@@ -73,7 +73,7 @@ class State:
         self.steps.bounds = None
 
     def fill(self, block: np.ndarray) -> None:
-        """Take the elements of the next rank from the free block of another state, without a change of that."""
+        """Take the elements of the next rank from the free block of another state, which must not change."""
         if self.reads_only and self.nadded:
             self.free_block = block
         else:
@@ -208,7 +208,7 @@ class Planes(State):
         return overflowed
 
     def _step_and_restore(self, excluded: np.ndarray, elements: np.ndarray, n: np.ndarray) -> np.ndarray | None:
-        """Add all elements, and restore the planes at the excluded ones: faster if these are few."""
+        """Add all elements, and restore the planes at the excluded elements; this is faster if few are excluded."""
         filled = elements.copy()  # other states may share the free block
         filled[excluded] = np.zeros((), elements.dtype)
         saved = [plane[excluded] for plane in self.planes]
@@ -222,7 +222,7 @@ class Planes(State):
         return overflowed
 
     def so_far(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """Yield the elements of each rank so far, read again, and the mask of the valid ones, or None if all are."""
+        """Read each rank so far again, and yield its elements with the mask of valid elements, or None for all."""
         for rank in range(self.rank + 1):
             elements, not_null = self._reread(rank)
             yield elements, valid_of(elements, not_null, self.datatype, self.op)
@@ -240,10 +240,10 @@ class Planes(State):
         return infinite if infinite.any() else None
 
     def result(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-        """Return the results; those without elements have a fill value, and are null if nulls are allowed."""
+        """Return the results; a result without elements is a fill value, and null if nulls are allowed."""
         results, overflowed = self.finished()
         results = self.op.lower(results, self.op.result(self.datatype))
-        self._copy_nans_of_one(results)
+        self._restore_single_nans(results)
         null = self._nulls
         if not isinstance(self.nadded, int) and not self.has_empty_result:
             null = self.nadded == 0 if null is None else null | (self.nadded == 0)
@@ -254,8 +254,8 @@ class Planes(State):
         valid = ~null if self.op.rules.nulls != "error" else None
         return results, valid, None if overflowed is None else overflowed & ~null
 
-    def _copy_nans_of_one(self, results: np.ndarray) -> None:
-        """Give NaN that only one rank has the bits of that rank, if results have the datatype of the elements."""
+    def _restore_single_nans(self, results: np.ndarray) -> None:
+        """Restore the bits of NaN in results of a single rank, if results have the datatype of the elements."""
         if results.dtype != self.datatype.form or self.datatype.group not in Group.FLOATING_POINT | Group.COMPLEX:
             return
         single = np.equal(self.nadded, 1).reshape(-1, 1)

@@ -18,20 +18,20 @@ from mpired.ops import exact
 from mpired.ops.state import Chosen, Planes, Reread, converted, either, numbers_of, valid_of
 
 
-def number(datatype: Datatype) -> Datatype:
+def mean_type(datatype: Datatype) -> Datatype:
     """Return the datatype of a mean: that of the elements, double for integers."""
     return datatype if datatype.group in Group.FLOATING_POINT | Group.COMPLEX else get("DOUBLE")
 
 
-def real(datatype: Datatype) -> Datatype:
+def variance_type(datatype: Datatype) -> Datatype:
     """Return the datatype of a variance: that of the mean, or of the parts of a complex mean."""
     if datatype.group is not Group.COMPLEX:
-        return number(datatype)
+        return mean_type(datatype)
     names = {np.dtype("f2"): "REAL2", np.dtype("f4"): "FLOAT", np.dtype("f8"): "DOUBLE"}
     return get(names.get(datatype.component, "LONG_DOUBLE"))
 
 
-def integer(_datatype: Datatype) -> Datatype:
+def count_type(_datatype: Datatype) -> Datatype:
     """Return the datatype of a count, a signed integer of 64 bits."""
     return get("INT64_T")
 
@@ -49,10 +49,10 @@ class _Numbers(Planes):
 
     @cached_property
     def lanes(self) -> np.dtype:
-        """The form of a plane: one wide number for an element, two for a complex one."""
+        """The form of a plane: a wide number for each element, or two for complex elements."""
         return np.dtype((self.wide, (2,))) if self.datatype.group is Group.COMPLEX else self.wide
 
-    def wide_of(self, elements: np.ndarray) -> np.ndarray:
+    def widen(self, elements: np.ndarray) -> np.ndarray:
         """Return elements in the form of a plane, without a copy if they have it."""
         numbers = numbers_of(elements, self.datatype).astype(self.wide, copy=False)
         return numbers.reshape(len(elements), 2) if self.datatype.group is Group.COMPLEX else numbers
@@ -63,7 +63,7 @@ class _Numbers(Planes):
             return self.nadded
         return self.nadded[:, np.newaxis]
 
-    def of_squares(self, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    def variances_of(self, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return variances from sums of squares, or their roots for STD; the parts of a complex number are added."""
         free = np.subtract(self.nadded, self.op.rules.ddof, dtype=self.wide)
         total: np.ndarray = squares if squares.ndim == 1 else squares.sum(axis=1)
@@ -84,7 +84,7 @@ class Sum(_Numbers):
         if self.op.rules.exact and elements.dtype.kind in "iu" and elements.itemsize == self.wide.itemsize:
             high = elements >> 32
             return [high.astype(self.wide) * 2**32, (elements - (high << 32)).astype(self.wide)]
-        return [self.wide_of(elements)]
+        return [self.widen(elements)]
 
     def step(self, elements: np.ndarray) -> None:
         """Add the term of a rank."""
@@ -155,7 +155,7 @@ class RootMeanSquare(Sum):
     def terms(self, elements: np.ndarray, rank: int) -> list[np.ndarray]:
         """Return the squares."""
         del rank
-        numbers = self.wide_of(elements)
+        numbers = self.widen(elements)
         return [numbers * numbers]
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -183,7 +183,7 @@ class Variance(_Numbers):
     def step(self, elements: np.ndarray) -> None:
         """Take a step of the recurrence."""
         mean, squares = self.planes
-        numbers, count = self.wide_of(elements), len(elements)
+        numbers, count = self.widen(elements), len(elements)
         change = np.subtract(numbers, mean, out=self._changes[:count])
         step = np.divide(change, self.counts(), out=self._steps[:count])
         mean += step
@@ -192,7 +192,7 @@ class Variance(_Numbers):
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the variances; without degrees of freedom they are NaN."""
-        return self.of_squares(self.planes[1])
+        return self.variances_of(self.planes[1])
 
 
 class Count(Planes):
@@ -280,7 +280,7 @@ class Quantile(_Gathered):
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the quantiles; NaN that is not left out gives NaN."""
         rows, masks = zip(*self.so_far(), strict=True)
-        numbers = np.stack([*map(self.wide_of, rows)], axis=1)
+        numbers = np.stack([*map(self.widen, rows)], axis=1)
         is_nan = np.isnan(numbers)
         for rank, mask in enumerate(masks):
             if mask is not None:
@@ -313,15 +313,15 @@ class ExactVariance(_Gathered):
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the variance."""
-        ranks = [(self.wide_of(elements), valid) for elements, valid in self.so_far()]
+        ranks = [(self.widen(elements), valid) for elements, valid in self.so_far()]
         mean = _exact_sum([*starmap(_zeroed, ranks)]) / self.counts()
-        return self.of_squares(_exact_sum([_zeroed((row - mean) ** 2, valid) for row, valid in ranks]))
+        return self.variances_of(_exact_sum([_zeroed((row - mean) ** 2, valid) for row, valid in ranks]))
 
     def in_form(self, numbers: np.ndarray, wrapped: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
         """Return numbers as results, which overflow if they are infinite although all ranks are finite."""
         infinite = np.isinf(numbers)
         for elements, _ in self.so_far() if infinite.any() else ():
-            infinite &= np.isfinite(self.wide_of(elements)).reshape(self.count, -1).all(axis=1)
+            infinite &= np.isfinite(self.widen(elements)).reshape(self.count, -1).all(axis=1)
         return super().in_form(numbers, either(wrapped, infinite))
 
 

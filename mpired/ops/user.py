@@ -172,11 +172,13 @@ def _describe(value: Any) -> str:
     return f"{name} of {value.dtype} with the shape {value.shape}" if isinstance(value, np.ndarray) else name
 
 
-def as_op(value: Any, place: str) -> Function:
-    """Return the op of the function, or the op of mpi4py, at a place."""
-    if (op := mpi4py_objects.created(value)) is not None:
-        call, commute = op
-        return Function(call, place, _MPI4PY_ARGUMENTS, commute)
+def as_op(value: Any, place: str = "") -> Function:
+    """Return the op of a function, or of an op of mpi4py; the default of the place is the name of the function."""
+    created = mpi4py_objects.created(value)
+    function, commute = (value, None) if created is None else created
+    place = place or str(getattr(function, "__name__", type(function).__name__))
+    if created is not None:
+        return Function(function, place, _MPI4PY_ARGUMENTS, commute)
     if not callable(value):
         raise UserOpError(place, f"is {type(value).__name__}, not a function")
     arguments = _arguments(value)
@@ -186,13 +188,6 @@ def as_op(value: Any, place: str) -> Function:
         reason = "takes three arguments, as functions of mpi4py do, and that is not imported"
         raise UserOpError(place, f"{reason}; import mpi4py.MPI, or take (invec, inoutvec, len, datatype) or two arrays")
     return Function(value, place, arguments)
-
-
-def function_name(function: Any) -> str:
-    """Return the name of a function of this process, or of the function of an op of mpi4py, for messages."""
-    op = mpi4py_objects.created(function)
-    function = function if op is None else op[0]
-    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _arguments(function: Callable[..., Any]) -> int | None:

@@ -69,7 +69,7 @@ class MemoryForm:
 
     @cached_property
     def fields(self) -> tuple[Entry, ...]:
-        """The fields of the structure: the entries, joined if there are many; empty if that is still too many."""
+        """The fields of the structure: the entries, joined if there are many; empty if they are still too many."""
         # Entries of one type are joined if they are adjacent, for a spread element when packed.
         if self.typemap.entries <= _MAX_FIELDS:
             entries = self.typemap.walk()

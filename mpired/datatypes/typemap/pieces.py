@@ -76,7 +76,7 @@ def overlaps(typemap: TypeMap, count: int, limit: int = _MAX_PIECES) -> bool | N
 
 
 def _have_disjoint_spans(run: Run) -> bool:
-    """Return whether the spans of all parts of a run are disjoint; if they are not, entries may still be."""
+    """Return whether the spans of all parts of a run are disjoint; if spans overlap, entries need not."""
     waiting, visited = [run], set()
     while waiting:
         # Runs that differ only by their displacement are visited once.

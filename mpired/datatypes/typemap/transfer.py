@@ -98,7 +98,7 @@ def _views(leaf: _Leaf, joined: np.ndarray, packed: np.ndarray) -> tuple[np.ndar
 
 def reach(run: Run) -> tuple[int, int]:
     """Return the first byte of all entries of a run, and the end of the last."""
-    low, high = run.reach
+    low, high = run.disp_range
     return low + run.of.true_lb, high + run.of.true_ub
 
 
@@ -179,7 +179,7 @@ class _LeafGroup(NamedTuple):
 
 
 def _windows_of_copies(group: _LeafGroup, copies: _Copies) -> Iterator[FileWindow]:
-    """Yield windows with copies of a group: near copies share a byte range, others have one each."""
+    """Yield windows with copies of a group: near copies share a byte range, distant copies do not."""
     distance, nbytes = abs(copies.stride), group.nbytes
     is_near = distance - nbytes <= _MAX_GAP
     step = max(1, (BLOCK_BYTES - nbytes) // distance + 1 if is_near and distance else BLOCK_BYTES // nbytes)

@@ -33,7 +33,7 @@ class Run(NamedTuple):
     stride: int = 0
 
     @property
-    def reach(self) -> tuple[int, int]:
+    def disp_range(self) -> tuple[int, int]:
         """The displacements of the lowest and of the highest copy."""
         last = self.disp + (self.copies - 1) * self.stride
         return (self.disp, last) if self.disp <= last else (last, self.disp)
@@ -113,7 +113,7 @@ class TypeMap:
         return list(typemaps)
 
     def folded(self, value: Callable[[TypeMap, Mapping[TypeMap, _T]], _T], is_end: Callable[[TypeMap], bool]) -> _T:
-        """Return the value of this map for a function of a map and of the values of the maps in it."""
+        """Compute a value of this map bottom-up: `value` takes a map, and the values of the maps in it."""
         # Each map is visited once, and its value is deleted after the last map that contains it.
         typemaps = self.inside(is_end)
         last_user = {run.of: typemap for typemap in typemaps for run in typemap.runs}
@@ -204,15 +204,15 @@ def combined(runs: Sequence[Run], *, is_pair: bool = False) -> TypeMap:
         return runs[0].of
     filled = tuple([_simplify(run) for run in runs if run.copies and run.of.entries])
     marked = [run for run in runs if run.copies and run.of.marked]
-    reaches = [(run.of, *run.reach) for run in filled]
+    reaches = [(run.of, *run.disp_range) for run in filled]
     align = max([run.of.align for run in filled], default=1)
     true_lb = min([low + of.true_lb for of, low, _ in reaches], default=0)
     true_ub = max([high + of.true_ub for of, _, high in reaches], default=0)
     # The padding makes the extent a multiple of the alignment, not the upper bound.
     lb, ub = true_lb, true_lb + -(-(true_ub - true_lb) // align) * align
     if marked:
-        lb = min([run.reach[0] + run.of.lb for run in marked])
-        ub = max([run.reach[1] + run.of.ub for run in marked])
+        lb = min([run.disp_range[0] + run.of.lb for run in marked])
+        ub = max([run.disp_range[1] + run.of.ub for run in marked])
     # Adjacent copies of a basic type are one stretch.
     stretches = [1 if run.of.basic and run.stride == run.of.size else run.copies * run.of.stretches for run in filled]
     return TypeMap(
