@@ -59,7 +59,6 @@ _RESIDENT_BYTES = 34 << 20
 # The state of a block may be larger, so that a block has as many elements as usual; where it grows with the ranks, at
 # least these elements, within a limit.
 _STATE_BLOCK_BYTES = 1 << 20
-_STATE_BLOCKS = 2  # of each of several ops, whose calls take as long for few elements as for many
 _STATE_COUNT = 1024
 _STATE_MOST_BYTES = 32 << 20
 # That, and the results of it.
@@ -156,7 +155,7 @@ class _Planner:
         # for each buffer the most bytes: of an element, of what the ops keep of it, or of a result
         self.widths: list[int] = []
         self.nranks = len(self.buffers[0])
-        self.state_nbytes = _STATE_BLOCK_BYTES * (1 if len(ops) == 1 else _STATE_BLOCKS * len(ops))  # of a block
+        self.state_nbytes = _STATE_BLOCK_BYTES * len(ops)  # of a block
         self.is_kept = False  # whether ops keep more of an element than its bytes
         self.is_decoded = False  # whether a library decodes a rank
         is_spread = False

@@ -36,15 +36,16 @@ def twinned(name: str, kernel: Kernel, *, keeps_upper: bool = False) -> Kernel:
         compute = native.twin(name, datatype) if inoutvec.nbytes >= native.LEAST_BYTES else None
         if compute is None or not (invec.flags.carray and inoutvec.flags.carray):
             return kernel(invec, inoutvec, datatype)
-        if compute(_address(invec), _address(inoutvec), len(inoutvec)):
+        if compute(address_of(invec), address_of(inoutvec), len(inoutvec)):
             np.add(_GREATEST, _GREATEST)  # NumPy reports this overflow as `np.errstate` requests
         return invec if keeps_upper else inoutvec
 
     return faster
 
 
-def _address(block: np.ndarray) -> int:
-    # In half the time of block.ctypes.data. NumPy's annotations call it no buffer before Python 3.12.
+def address_of(block: np.ndarray) -> int:
+    """Return the address of the first element of a block."""
+    # This takes half the time of block.ctypes.data. Before Python 3.12 NumPy's annotations lack the buffer protocol.
     return ctypes.addressof(ctypes.c_char.from_buffer(block))  # type: ignore[arg-type, unused-ignore]
 
 

@@ -176,12 +176,14 @@ class Steps:
         """Return the operand with the result, and the mask of overflowed elements, or None if there are none."""
         # The kernel overwrites the upper operand; `reread` reads it again.
         exact = None if self.op.rules.overflow == "wrap" else self.op.exact
-        if exact is not None and self.datatype.form.kind in "iu":
+        if exact is None:
+            return self.op.kernel(invec, inoutvec, self.datatype), None
+        if self.datatype.form.kind in "iu":
             return self._combine_integers(invec, inoutvec, exact)
         flags: list[object] = []
         with np.errstate(over="call", call=lambda *error: flags.append(error)):
             result = self.op.kernel(invec, inoutvec, self.datatype)
-        if exact is None or not flags:
+        if not flags:
             return result, None
         # Finite operands gave infinity, or NaN in a complex product.
         infinite = self._finite(invec) & self._finite(reread()) & ~self._finite(result)

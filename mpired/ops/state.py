@@ -7,6 +7,7 @@ A fold begins a state for each block of elements. For each rank, in order, it re
 from __future__ import annotations
 
 import copy
+import ctypes
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -15,11 +16,13 @@ import numpy as np
 
 from mpired.datatypes import TIMES, Datatype, Group
 from mpired.datatypes.times import is_of_numpy
+from mpired.ops import native
+from mpired.ops.kernels import address_of
 from mpired.ops.op import Op, Steps
 
 _PAGE = 4096
 # Bytes of temporaries for an element.
-_TEMPORARIES = 32
+_TEMPORARIES = 16
 # A step adds all elements and restores those that are left out, if these are at most one in _RESTORE_RATIO. Otherwise
 # it adds the other elements only.
 _RESTORE_RATIO = 3
@@ -90,6 +93,16 @@ class State:
             self._running, self.free_block = self.free_block, self._running
         return overflowed
 
+    def compiled(self) -> tuple[str, list[np.ndarray]]:
+        """Return the name of the compiled step for the next ranks, "" if there is none, and the arrays it changes."""
+        is_extreme = self.op.keeps_upper and self.op.rules.nan != "mpi"
+        return (self.op.name.lower(), [self._running]) if is_extreme else ("", [])
+
+    def count_rank(self, *, overflows: bool) -> np.ndarray | None:  # noqa: ARG002 - for other states
+        """Count a rank that the compiled step has added, and return the mask of overflowed elements."""
+        self.nadded += 1
+        return None
+
     def result(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """Return the results of the ranks so far, the mask of valid results, and the mask of overflowed results."""
         # The masks are None if all results are valid, and if none overflowed. No op is applied to the elements of a
@@ -113,6 +126,8 @@ class Planes(State):
     """
 
     keeps: tuple[str, ...] = ("nadded", "rank", "planes", "_reported", "_nulls")
+    compiled_step = ""
+    """The name of the compiled `step`, "" if there is none."""
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
         super().__init__(op, datatype, nranks)
@@ -183,6 +198,18 @@ class Planes(State):
             overflowed &= ~self._nulls
             return overflowed if overflowed.any() else None
         return overflowed
+
+    def compiled(self) -> tuple[str, list[np.ndarray]]:
+        """Return the compiled step if no rule excludes it: it adds all elements, in doubles."""
+        rules = self.op.rules
+        is_plain = isinstance(self.nadded, int) and not rules.leaves_out and not rules.weights and not rules.exact
+        is_double = all(plane.dtype == np.float64 and plane.ndim == 1 for plane in self.planes)
+        return (self.compiled_step if is_plain and is_double else "", self.planes)
+
+    def count_rank(self, *, overflows: bool) -> np.ndarray | None:
+        """Count a rank, and check the planes for overflow."""
+        self.nadded, self.rank = self.nadded + 1, self.rank + 1
+        return self._infinite() if overflows and self.op.rules.overflow != "wrap" else None
 
     def _step_where(self, valid: np.ndarray, elements: np.ndarray) -> np.ndarray | None:
         """Add the valid elements."""
@@ -426,6 +453,30 @@ class Located(State):
         pairs = self._pairs[: len(self._best)]
         pairs[value], pairs[index] = self._best, self._from
         return pairs, None, None
+
+
+class Chain:
+    """The compiled steps of several states, which share one pass through the elements of a rank."""
+
+    def __init__(self, states: Sequence[State], block: np.ndarray) -> None:
+        self.states: list[State] = []
+        steps = []
+        for state in states if block.nbytes >= native.LEAST_BYTES else ():
+            name, planes = state.compiled()
+            if name and state.datatype.form == block.dtype and (add := native.step(name, state.datatype)):
+                places = (ctypes.c_void_p * 2)(address_of(planes[0]), address_of(planes[-1]))
+                steps.append(native.Step(add, places, planes[0].itemsize))
+                self.states.append(state)
+        self._steps = (native.Step * len(steps))(*steps)
+
+    def add(self, block: np.ndarray, valid: np.ndarray | None) -> bool:
+        """Add the elements of the next rank, and return whether a number overflowed; a mask ends the chain."""
+        if valid is not None:
+            self.states = []
+        if not self.states:
+            return False
+        n = int(self.states[0].nadded) + 1
+        return native.chain(self._steps, address_of(block), block.itemsize, len(block), n)
 
 
 def converted(numbers: np.ndarray, form: np.dtype, *, copy: bool = True) -> tuple[np.ndarray, np.ndarray | None]:

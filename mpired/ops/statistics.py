@@ -126,6 +126,8 @@ class Sum(_Numbers):
 class Mean(Sum):
     """The sum divided by the number of ranks, or the weighted sum divided by the sum of the weights."""
 
+    compiled_step = "mean"
+
     def forms(self) -> list[np.dtype]:
         """Return the form of the sum, and with weights that of their sum."""
         return [*super().forms(), *([self.wide] if self.op.rules.weights else [])]
@@ -169,6 +171,8 @@ class Variance(_Numbers):
     """Welford's recurrence in rank order: the mean, and the sum of the squared deviations."""
 
     # With x the n-th number: d = x - mean, mean += d / n, squares += d * (x - mean); each step is rounded.
+
+    compiled_step = "var"
 
     def forms(self) -> list[np.dtype]:
         """Return the forms of the mean and of the squares."""

@@ -10,7 +10,7 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from mpired.datatypes import Datatype, Group
 from mpired.errors import UsageError
@@ -39,6 +39,24 @@ def twin(name: str, datatype: Datatype) -> Twin | None:
     return function if function(None, None, 0) >= 0 else None
 
 
+class Step(ctypes.Structure):
+    """A step in `chain`: the addresses of a compiled function and of the planes, and the itemsize of the planes."""
+
+    _fields_ = (("add", ctypes.c_void_p), ("planes", ctypes.c_void_p * 2), ("width", ctypes.c_size_t))
+
+
+@functools.lru_cache(maxsize=64)
+def step(name: str, datatype: Datatype) -> int:
+    """Return the address of the compiled step of a state; 0 if there is none."""
+    function = getattr(_loaded()[0], f"step_{name}_{_code(datatype)}", None)
+    return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def chain(steps: ctypes.Array[Step], elements: int, itemsize: int, count: int, n: int) -> bool:
+    """Add the elements of the n-th rank, at an address, by all steps; return whether one of them overflowed."""
+    return bool(cast("ctypes.CDLL", _loaded()[0]).chain(steps, len(steps), elements, itemsize, count, n))
+
+
 def obstacle() -> str:
     """Return the reason why twins are not used, "" if they are."""
     return _loaded()[1]
@@ -47,6 +65,7 @@ def obstacle() -> str:
 def forget() -> None:
     """Forget the library, so that the environment is read again."""
     twin.cache_clear()
+    step.cache_clear()
     _loaded.cache_clear()
 
 
@@ -61,9 +80,12 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     if not os.path.exists(_FILE):
         return None, "there was no C compiler when mpired was installed"
     try:
-        return ctypes.CDLL(_FILE), ""
+        library = ctypes.CDLL(_FILE)
     except OSError as error:  # for another kind of machine, or on a file system mounted with noexec
         return None, f"the library cannot be loaded ({error})"
+    size = ctypes.c_size_t
+    library.chain.argtypes = [ctypes.c_void_p, size, ctypes.c_void_p, size, size, size]
+    return library, ""
 
 
 def _code(datatype: Datatype) -> str:
