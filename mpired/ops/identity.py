@@ -7,6 +7,7 @@ returns an element of a datatype, as an array without dimensions.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ def _highest(form: np.dtype) -> Any:
 
 
 def _element(datatype: Datatype, number: Callable[[np.dtype], Any]) -> np.ndarray:
+    """Return an element with a number for each form; the index of a pair is the largest."""
     form = datatype.form
     element = np.zeros((), form)
     if datatype.group is Group.PAIR:
@@ -52,11 +54,11 @@ one = _identity(lambda form: form.type(1))
 all_bits = _identity(lambda form: ~form.type(0))
 
 
+@dataclass(eq=False)
 class UserIdentity:
-    """The identity of a user-defined op: a number, or a list with a number for each field."""
+    """The identity of a user-defined op."""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any  # a number, or a list with a number for each field
 
     def __str__(self) -> str:
         return str(self.value)

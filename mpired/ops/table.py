@@ -190,7 +190,7 @@ def get(name: str, use: Use = ANY_USE) -> Op:
 def neutral(op: Op, datatype: Datatype, hint: str = "make the file first") -> np.ndarray:
     """Return the identity of an op on a datatype, as an array without dimensions."""
     if op.identity is None and op.user:
-        raise OpError(str(op), "says of no neutral element; an op in Python gets one by @mpired.op(identity=...)")
+        raise OpError(str(op), "declares no neutral element; an op in Python gets one by @mpired.op(identity=...)")
     if op.identity is None:
         raise OpError(str(op), f"has no identity to fill a new file with; {hint}")
     if datatype.group is Group.TIME:

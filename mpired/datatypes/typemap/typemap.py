@@ -141,11 +141,11 @@ class TypeMap:
     def walk(self, *, stretches: bool = False) -> Iterator[Entry]:
         """Yield the entries in the order of the map; with `stretches` adjacent copies are one entry."""
 
-        def parts(run: Run) -> Iterator[Run] | None:
+        def children(run: Run) -> Iterator[Run] | None:
             is_entry = run.copies == 1 or (stretches and run.stride == run.of.size)
             return None if run.of.basic and is_entry else run.parts()
 
-        for run in unfolded(Run(self), parts):
+        for run in unfolded(Run(self), children):
             entry = run.of.entry(0)
             form = entry.form if run.copies == 1 else np.dtype((entry.form, (run.copies,)))
             yield Entry(entry.name, form, run.disp)
@@ -174,7 +174,7 @@ class _Unit(NamedTuple):
 
 
 def _unit(typemap: TypeMap, units_inside: Mapping[TypeMap, _Unit | None]) -> _Unit | None:
-    """Return the unit of a map with entries from the units of the maps in it."""
+    """Return the unit of a map from the units of the maps in it; None if it is too long."""
     if typemap.is_component:
         return _Unit(tuple(entry.name for entry in typemap.walk()), typemap)
     units = [units_inside[inner] for inner in dict.fromkeys(run.of for run in typemap.runs)]
@@ -204,10 +204,9 @@ def combined(runs: Sequence[Run], *, is_pair: bool = False) -> TypeMap:
         return runs[0].of
     filled = tuple([_simplify(run) for run in runs if run.copies and run.of.entries])
     marked = [run for run in runs if run.copies and run.of.marked]
-    reaches = [(run.of, *run.disp_range) for run in filled]
     align = max([run.of.align for run in filled], default=1)
-    true_lb = min([low + of.true_lb for of, low, _ in reaches], default=0)
-    true_ub = max([high + of.true_ub for of, _, high in reaches], default=0)
+    true_lb = min([run.disp_range[0] + run.of.true_lb for run in filled], default=0)
+    true_ub = max([run.disp_range[1] + run.of.true_ub for run in filled], default=0)
     # The padding makes the extent a multiple of the alignment, not the upper bound.
     lb, ub = true_lb, true_lb + -(-(true_ub - true_lb) // align) * align
     if marked:
