@@ -1,1 +1,1 @@
-"""The Python API: what `mpired` exports."""
+"""The Python API: the functions and classes that `mpired` exports."""

@@ -1,4 +1,4 @@
-"""The Python functions of the collectives: reduce, allreduce, the scans, the reduce-scatters, and reduce-local."""
+"""The collectives in Python: reduce, allreduce, the scans, the reduce-scatters, and reduce-local."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ Ranks: TypeAlias = Several[Rank]
 def reduce(ranks: Ranks, op: Ops, *, output: PathLike | None = None, context: Context, **options: Any) -> Any:
     """Combine the same element of every rank with an op (MPI_Reduce; MPI-4.1, 6.9.1).
 
-    The left fold in rank order, `((a0 o a1) o a2) ...`, the same bits for any number of workers.
+    The result is the left fold in rank order, `((a0 op a1) op a2) ...`, with the same bits for any number of workers.
 
     Parameters
     ----------
     ranks
         One file a rank, in rank order: its path, an array, or a file that is open for reading bytes.
     op
-        A predefined op such as `mpired.SUM`, or its name, in any case, with or without `MPI_`; the place of a
-        user-defined op such as `my_ops.py:func`; or a function of this process. A list of these, or names with commas
-        between them, read the ranks once.
+        A predefined op such as `mpired.SUM`, or its name in any case, with or without `MPI_`; a user-defined op such as
+        `my_ops.py:func`; or a function of this process. For several ops give a list, or names with commas: the ranks
+        are read once.
     output
-        The file to write, with `{op}` in its name a file for each op; None returns the result. An existing file is
-        replaced only with `overwrite=True`. It appears whole and durable, or not at all.
+        The file to write; None returns the result. `{op}` in the name makes a file for each op. An existing file is
+        replaced only with `overwrite=True`. The file appears whole and durable, or not at all.
 
     Returns
     -------
     array, dict of arrays, or Summary
-        The result in native byte order, with the shape of the root's rank: an array, or a dict of arrays by column
-        name where a rank has several buffers, or `keep` adds columns. Which of them, the files decide, and arrays give
-        an array. With `index`, an array with the fields value and index. With `nulls` "ignore" or "propagate" a masked
-        array, in which nulls are masked. For a list of ops a dict of these by the names of the ops. If it was written
-        to a file, or to several, a `Summary`, as the command says it.
+        An array in native byte order with the shape of the root's rank; a dict of arrays by column name if a rank has
+        several buffers, or if `keep` adds columns. With `index` an array has the fields value and index. With `nulls`
+        "ignore" or "propagate" it is a masked array. For a list of ops the result is a dict by the names of the ops.
+        If files were written, it is a `Summary`.
 
     Warns
     -----
     mpired.errors.OverflowWarning
-        If a sum or product overflows; with `overflow="error"` it is an error, with `overflow="wrap"` nothing.
+        If a sum or product overflows. With `overflow="error"` this is an error, with `overflow="wrap"` there is no
+        warning.
     mpired.errors.MaskedWarning
-        If elements of a result that is written have values that mean that they are missing.
+        If elements of a written result are equal to its fill value, so that readers take them for missing.
 
     Examples
     --------
@@ -76,35 +76,35 @@ def reduce(ranks: Ranks, op: Ops, *, output: PathLike | None = None, context: Co
 def _call(
     name: str, ranks: Ranks, op: Ops, output: PathLike | None, context: Context, keywords: Mapping[str, object]
 ) -> Any:
-    """Run a collective for the Python API: into files, which gives a summary, or into arrays, a list for each group."""
+    """Run a collective; return the summary of the files, or the arrays of the root, the ranks or both groups."""
     collective = COLLECTIVES[name]
     options = {**DEFAULTS, **keywords, **collective.fixed}
     with connected(options) as engine:
-        context, words = context._replace(engine=engine), as_ranks(ranks)
+        context, arguments = context._replace(engine=engine), as_ranks(ranks)
         if options["group_b"]:
             group_b = as_ranks(options["group_b"], "`group_b`", "rank {} of group B")
             options = {**options, "group_b": ordered(group_b, options)}
-        words = rank_list(words, options)
-        named = [*words, *(options["group_b"] or ())]
+        arguments = rank_list(arguments, options)
+        inputs = [*arguments, *(options["group_b"] or ())]
         if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
             path = output if output is None or isinstance(output, str) else as_path(output, "output")
-            plan = partial(plan_call, name, words, op, path, options)
-            with log.collect_warnings(also=log.warn_caller) as warned:
-                done = repeated(partial(carry_out, plan, named), named, context)
-            return summarise(done, warned)
-        for each in ("to", "overwrite", "link", "header", "level", "provenance"):
-            if options[each] != DEFAULTS[each]:
-                raise UsageError(f"`{each}`", "is for files; name them with `output`, or leave it out")
-        plan_arrays = partial(read_request, collective, words, op, options)
+            plan = partial(plan_call, name, arguments, op, path, options)
+            with log.collect_warnings(also=log.warn_caller) as warnings:
+                call = repeated(partial(carry_out, plan, inputs), inputs, context)
+            return summarise(call, warnings)
+        for keyword in ("to", "overwrite", "link", "header", "level", "provenance"):
+            if options[keyword] != DEFAULTS[keyword]:
+                raise UsageError(f"`{keyword}`", "is for files; name them with `output`, or leave it out")
+        request = partial(read_request, collective, arguments, op, options)
         by_op = is_list(op)
-        groups = repeated(lambda context: _results(plan_arrays(context), by_op=by_op), named, context)
+        groups = repeated(lambda context: _results(request(context), by_op=by_op), inputs, context)
     if collective.to_root:
         return groups[0][options["root"]]
     return groups[0] if len(groups) == 1 else tuple(groups)
 
 
 def _results(request: Request, *, by_op: bool) -> list[list[Any]]:
-    """Return what each rank of each group gets: None for nothing, or with `by_op` a dict by the names of the ops."""
+    """Return the results of each rank of each group, None if it gets none; with `by_op` by the names of the ops."""
     groups = []
     for group_plan in group_plans(request):
         files = request.groups[group_plan.number]
@@ -125,19 +125,17 @@ def allreduce(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, conte
 
     Parameters
     ----------
-    ranks
-        One file a rank, in rank order: its path, an array, or a file that is open for reading bytes.
-    op
+    ranks, op
         As for `mpired.reduce`.
     output
-        The files to write, a pattern as `"out_{rank}.npy"`; None returns the results. All files appear
+        The files to write, a pattern such as `"out_{rank}.npy"`; None returns the results. All files appear
         together, whole and durable, or none does.
 
     Returns
     -------
     list or Summary
-        An array for each rank, like that of `mpired.reduce`; two lists if there is `group_b`. If files
-        were written, a `Summary`.
+        For each rank an array or a dict, as from `mpired.reduce`; with `group_b` two lists. If files were written, a
+        `Summary`.
 
     Examples
     --------
@@ -151,7 +149,7 @@ def allreduce(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, conte
 
 @with_options(*COLLECTIVES["scan"].options, "progress")
 def scan(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context: Context, **options: Any) -> Any:
-    """Combine ranks 0 to i for each rank i (MPI_Scan; MPI-4.1, 6.11.1).
+    """Combine the ranks 0 to i for each rank i (MPI_Scan; MPI-4.1, 6.11.1).
 
     Parameters
     ----------
@@ -187,8 +185,7 @@ def exscan(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context:
     Returns
     -------
     list or Summary
-        An array for each rank, None for rank 0 unless it gets the neutral element. If files were written, what was
-        done.
+        An array for each rank; None for rank 0, unless it gets the neutral element. If files were written, a `Summary`.
 
     Examples
     --------
@@ -211,13 +208,12 @@ def reduce_scatter(
     ranks, op, output
         As for `allreduce`.
     counts
-        How many elements each rank gets, 0 allowed; they sum to the count of a rank.
+        The number of elements of each block, which may be 0; their sum is the count of a rank.
 
     Returns
     -------
     list or Summary
-        An array of one dimension for each rank; two lists if there is `group_b`. If files were written, what was
-        done.
+        An array of one dimension for each rank; with `group_b` two lists. If files were written, a `Summary`.
 
     Examples
     --------
@@ -243,8 +239,7 @@ def reduce_scatter_block(
     Returns
     -------
     list or Summary
-        An array of one dimension for each rank; two lists if there is `group_b`. If files were written, what was
-        done.
+        An array of one dimension for each rank; with `group_b` two lists. If files were written, a `Summary`.
 
     Examples
     --------
@@ -263,15 +258,15 @@ def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, *, context: Contex
     Parameters
     ----------
     invec, inoutvec
-        Two files; the second appears with the result, whole and durable, or stays as it was. The first may be any
-        rank, as for `reduce`.
+        The operands. `invec` may be any rank, as for `reduce`. The file `inoutvec` is replaced by the whole and durable
+        result, or does not change.
     op
         As for `mpired.reduce`.
 
     Returns
     -------
     Summary
-        The result in figures.
+        The figures of the call.
     """
     pair: Any = [as_rank(invec, "invec"), as_path(inoutvec, "inoutvec")]
     log.warn(*log.same_files([inoutvec], [invec]))

@@ -11,17 +11,19 @@ from mpired.engines.mpi import Mpi, joined
 
 
 def mpi() -> AbstractContextManager[Mpi]:
-    """Use the processes that `mpiexec` or `srun` has started for a program: `with mpired.mpi() as engine:`.
+    """Use the processes of `mpiexec` or `srun` as an engine: `with mpired.mpi() as engine:`.
 
-    All processes run the program. Rank 0 of MPI runs the block, and hands `engine` to reductions; the others do the
-    work of these meanwhile, and go on after the block when rank 0 does. Write it as a `with` statement.
+    All processes run the program. Rank 0 of MPI runs the block, and passes `engine` to reductions. The other processes
+    are workers of these reductions, and continue after the block together with rank 0. The function is for `with`
+    statements only.
 
-    If an exception leaves the block of rank 0, the others end as by `sys.exit(1)`; after `sys.exit(N)` as by that.
+    If an exception leaves the block of rank 0, the other processes end with status 1, or with the status of its
+    `sys.exit(N)`.
 
     Returns
     -------
     context manager
-        Its block gets the engine, for `engine=` of the reductions and of `locate`.
+        Gives its block the engine, for `engine=` of the reductions and of `locate`.
 
     Raises
     ------
@@ -30,7 +32,7 @@ def mpi() -> AbstractContextManager[Mpi]:
 
     Examples
     --------
-    With the file sums.py, run by `mpiexec -n 4 python sums.py`::
+    The file sums.py, run with `mpiexec -n 4 python sums.py`::
 
         import mpired
 
@@ -41,22 +43,23 @@ def mpi() -> AbstractContextManager[Mpi]:
 
 
 class _LeftError(SystemExit):
-    """Raised in the block of a process that is not to run it; where that is no `with` statement the process ends."""
+    """Raised in a worker to skip the block; outside a `with` statement it ends the process."""
 
 
 class _Block(AbstractContextManager[Mpi]):
     def __enter__(self) -> Mpi:
-        self._before: tuple[Any, FrameType, Any, bool] | None = None
+        # the tracer, and the frame of the block with its settings of tracing, while a worker skips the block
+        self._tracing: tuple[Any, FrameType, Any, bool] | None = None
         self._mpi = joined()
         if self._mpi.is_worker:
             self._mpi.serve()
-            # Let the block end before its first instruction: a context manager can only let an exception do that.
+            # A context manager can end the block before its first instruction only by an exception.
             frame = sys._getframe(1)  # noqa: SLF001 - nothing else skips a block
 
             def leave(*_: object) -> None:
                 raise _LeftError
 
-            self._before = sys.gettrace(), frame, frame.f_trace, frame.f_trace_opcodes
+            self._tracing = sys.gettrace(), frame, frame.f_trace, frame.f_trace_opcodes
             frame.f_trace, frame.f_trace_opcodes = leave, True
             sys.settrace(lambda *_: None)
         return self._mpi
@@ -64,9 +67,9 @@ class _Block(AbstractContextManager[Mpi]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if self._before is not None:
-            tracer, frame, of_frame, opcodes = self._before
-            frame.f_trace, frame.f_trace_opcodes = of_frame, opcodes
+        if self._tracing is not None:
+            tracer, frame, frame_tracer, opcodes = self._tracing
+            frame.f_trace, frame.f_trace_opcodes = frame_tracer, opcodes
             sys.settrace(tracer)
             return kind is _LeftError
         self._mpi.leave(error)

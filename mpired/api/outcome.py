@@ -1,4 +1,4 @@
-"""The outcome of a call in Python: files and their summary, or arrays."""
+"""Results of the Python API as NumPy arrays, with their shapes, masks and times."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from mpired.formats.convert import in_form, same_layout
 from mpired.formats.missing import masked
 
 Arrays: TypeAlias = np.ndarray | dict[str, np.ndarray]
-"""A result: an array, or a dict of them by column name where a rank has several buffers."""
+"""A result: an array, or a dict of arrays by column name if a rank has several buffers."""
 
 
 def as_arrays(results: Sequence[Array], model: Model) -> Arrays:
-    """Return an array with the shape of the model's buffer, or a dict by column if there are several, kept or not."""
+    """Return the results with the shapes of a model: an array, or a dict with several results and carried arrays."""
     arrays = {}
-    for result, like in zip(results, model.buffers, strict=True):
-        array = shaped(result, like.shape, fortran_order=like.fortran_order, form=like.form)
-        arrays[next(iter(like.columns), result.name)] = array
+    for result, buffer in zip(results, model.buffers, strict=True):
+        array = shaped(result, buffer.shape, fortran_order=buffer.fortran_order, form=buffer.form)
+        arrays[next(iter(buffer.columns), result.name)] = array
     if model.kept is not None:
         arrays |= {**model.kept.arrays(), **model.cells.values}
     return arrays if len(arrays) > 1 else next(iter(arrays.values()))
@@ -34,9 +34,9 @@ def shaped(
     shape: tuple[int, ...] | None,
     *,
     fortran_order: bool,
-    form: np.dtype | None = None,  # that of a structure as the rank has it
+    form: np.dtype | None = None,  # the form of structures in the rank
 ) -> np.ndarray:
-    """Read a result into an array of its own, a masked one if nulls are allowed."""
+    """Read a result into a new array, which is masked if nulls are allowed."""
     block = np.empty(result.count, result.datatype.form)
     with closing(result.open()) as reader:
         valid = reader.read(0, block)
@@ -47,7 +47,7 @@ def shaped(
 def in_shape(
     elements: np.ndarray, mask: np.ndarray | None, shape: tuple[int, ...] | None, *, fortran_order: bool
 ) -> np.ndarray:
-    """Return elements, masked unless `mask` is None, in a shape; with one dimension if that is None."""
+    """Return elements in a shape, or with one dimension if it is None; with a mask, a masked array."""
     order: Any = "F" if fortran_order else "C"
     shape = elements.shape if shape is None else shape
     elements = elements.reshape(shape, order=order)
@@ -55,7 +55,7 @@ def in_shape(
 
 
 def as_numpy(block: np.ndarray, datatype: Datatype, form: np.dtype | None) -> np.ndarray:
-    """Return elements as a program of NumPy has them: truth values, times, and structures in a form of their own."""
+    """Return elements with the dtype of a NumPy program: bool, datetime64, or the form of the rank's structures."""
     if datatype.is_bool:
         return block.astype(bool)
     if datatype.group in TIMES:

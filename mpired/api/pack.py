@@ -1,4 +1,4 @@
-"""The Python functions of packing: pack and unpack."""
+"""Packing in Python: pack and unpack."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ from mpired.sources.open import check_unchanged
 def pack(
     file: PathLike, *, output: PathLike | None = None, context: Context, **options: Any
 ) -> np.ndarray | PackSummary:
-    """Take the elements of a datatype out of a raw file and put them one after another (MPI_Pack; MPI-4.1, 5.2).
+    """Extract the elements of a datatype from a raw file, and store them without gaps (MPI_Pack; MPI-4.1, 5.2).
 
     Parameters
     ----------
     file
-        The records.
+        The raw file with records.
     output
         The file to write; None returns the elements.
 
     Returns
     -------
     array or PackSummary
-        The elements in native byte order: one value each, or a row of them. If they were written, a `PackSummary`.
+        The elements in native byte order. An element is a value, or a row of values. If a file was written, a
+        `PackSummary`.
 
     Examples
     --------
@@ -52,12 +53,12 @@ def pack(
     if options["to"] or options["datarep"]:
         raise UsageError("`to` and `datarep`", "are for a file; name one with `output`")
     plan = partial(plan_pack, file, "-", {**options, "to": ARRAY.name})
-    return repeated(partial(_array, plan), [file], context)
+    return repeated(partial(_packed_array, plan), [file], context)
 
 
-def _array(plan_of: Callable[[Context], Packing], context: Context) -> np.ndarray:
-    """Do a packing whose result is an array."""
-    plan = plan_of(context)
+def _packed_array(make_plan: Callable[[Context], Packing], context: Context) -> np.ndarray:
+    """Pack into an array."""
+    plan = make_plan(context)
     with Scratch() as scratch:
         result = plan.gather(scratch, context.progress)
         check_unchanged(plan.sources)
@@ -68,21 +69,21 @@ def _array(plan_of: Callable[[Context], Packing], context: Context) -> np.ndarra
 def unpack(
     packed: PathLike, *, output: PathLike | None = None, into: PathLike | None = None, context: Context, **options: Any
 ) -> PackSummary:
-    """Put packed elements where a datatype says (MPI_Unpack; MPI-4.1, 5.2).
+    """Write packed elements to the places of a datatype in a raw file (MPI_Unpack; MPI-4.1, 5.2).
 
     Parameters
     ----------
     packed
-        The file with the elements.
+        The file with the packed elements.
     output
-        The new file to write, with zeros between the elements; or
+        A new file to write, with zeros between the elements. Give either `output` or `into`.
     into
-        an existing file, whose other bytes stay. It is replaced in one step.
+        An existing file, whose other bytes stay. It is replaced in one step.
 
     Returns
     -------
     PackSummary
-        The unpacking in figures.
+        The figures of the call.
 
     Examples
     --------

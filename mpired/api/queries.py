@@ -1,4 +1,4 @@
-"""The Python functions that only look at files."""
+"""Queries in Python: info, show, diff and locate, which change no file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mpired import attempts
 from mpired.api.signatures import as_path, as_rank, as_ranks, with_options
 from mpired.context import Context
 from mpired.errors import UsageError
-from mpired.formats import InputOptions, RankFile, RankObject, open_rank
+from mpired.formats import InputOptions, RankFile, open_rank
 from mpired.formats.memory import ArrayRank
 from mpired.ops import Ops, is_list
 from mpired.options import DIFF, INPUTS, LOCATE, SHOW, Options, PathLike, Rank, Several
@@ -24,11 +24,12 @@ from mpired.queries.diff import Difference
 from mpired.queries.figures import Shown
 from mpired.queries.locate import Location
 from mpired.ranks.opening import check_formats
+from mpired.ranks.order import RankArgument
 
 
 @with_options(*INPUTS)
 def info(path: Rank, *, context: Context, **options: Any) -> RankFile:
-    """Describe what a file holds, from its header.
+    """Describe the contents of a file from its header.
 
     Parameters
     ----------
@@ -38,15 +39,15 @@ def info(path: Rank, *, context: Context, **options: Any) -> RankFile:
     Returns
     -------
     RankFile
-        The format, and of every buffer the name, datatype, count and shape; in `others` other arrays, and in
-        `obstacle` why a file of another kind has none.
+        The format, and the name, datatype, count and shape of each buffer. `others` has the arrays that cannot be
+        combined. `obstacle` is the reason why a file has no buffers.
     """
     rank = ArrayRank("array", path) if isinstance(path, np.ndarray) else as_rank(path, "path")
     return attempts.repeated(partial(look, rank, options), [rank], context)
 
 
-def look(rank: str | RankObject, options: Options, context: Context) -> RankFile:
-    """Describe a file as `info` does, in whose directory nothing is left to finish."""
+def look(rank: RankArgument, options: Options, context: Context) -> RankFile:
+    """Describe a file like `info`, in one attempt."""
     inputs = InputOptions.of(options, context)
     file = open_rank(rank, inputs, any_kind=True)
     if not file.obstacle:
@@ -56,9 +57,9 @@ def look(rank: str | RankObject, options: Options, context: Context) -> RankFile
 
 @with_options(*SHOW)
 def show(path: PathLike, *, context: Context, **options: Any) -> Shown:
-    """Measure what a file holds: extremes and where they are, the exact mean, NaN, nulls, and who won how often.
+    """Compute figures of a file: extremes and their indices, the exact mean, the numbers of NaN and nulls.
 
-    The file is read in blocks, whatever its size. Nothing is printed.
+    For the indices of pairs it counts how often each occurs. The file is read in blocks.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ def show(path: PathLike, *, context: Context, **options: Any) -> Shown:
     Returns
     -------
     Shown
-        Figures of each buffer; with `bins` they have histograms.
+        The figures of each buffer; with `bins` also histograms.
 
     Examples
     --------
@@ -87,10 +88,10 @@ def show(path: PathLike, *, context: Context, **options: Any) -> Shown:
 
 @with_options(*DIFF, "progress")
 def diff(a: Rank | Several[Rank], b: Rank | Several[Rank], *, context: Context, **options: Any) -> Difference:
-    """Compare the elements of two files, or of all files of two directories: how many differ, how much, and where.
+    """Compare the elements of two files, or of all files of two directories.
 
-    Without a tolerance they are compared bit by bit. The padding of pairs, byte order, format and the order of
-    dimensions make no difference. A missing element equals a missing one.
+    Without a tolerance elements are equal if their bits are. The padding of pairs, byte order, format and the order of
+    dimensions make no difference. Two missing elements are equal.
 
     Parameters
     ----------
@@ -100,24 +101,26 @@ def diff(a: Rank | Several[Rank], b: Rank | Several[Rank], *, context: Context, 
     Returns
     -------
     Difference
-        Whether they are equal; why not, if their counts, shapes or columns are not the same; else for each buffer how
-        many elements differ and the largest differences; and the first differences. Of directories and lists
-        `files` has a Difference for each pair. `verdict` is "not known" if an array cannot be read.
+        `equal` is the result. `buffers` has for each buffer the number of elements that differ, and the largest
+        differences; `examples` has the first differences. If counts, shapes or columns differ, the reason is given
+        instead. For directories and lists `files` has a Difference for each pair. `verdict` is "not known" if an array
+        cannot be read.
 
     Examples
     --------
     >>> import mpired
-    >>> found = mpired.diff("sample_data/counts_0.npy", "sample_data/counts_1.npy", examples=1)
-    >>> found.equal, found.buffers[0].differing, found.buffers[0].difference.amount
+    >>> difference = mpired.diff("sample_data/counts_0.npy", "sample_data/counts_1.npy", examples=1)
+    >>> difference.equal, difference.buffers[0].differing, difference.buffers[0].difference.amount
     (False, 12, 8)
-    >>> found.examples[0].index, int(found.examples[0].a), int(found.examples[0].b)
+    >>> example = difference.examples[0]
+    >>> example.index, int(example.a), int(example.b)
     ((0,), 2, 3)
     """
     return differences.diff(_one_or_several(a, "a"), _one_or_several(b, "b"), options, context)
 
 
-def _one_or_several(ranks: Rank | Several[Rank], name: str) -> str | RankObject | Sequence[str | RankObject]:
-    """Return a rank, or a list of them."""
+def _one_or_several(ranks: Rank | Several[Rank], name: str) -> RankArgument | Sequence[RankArgument]:
+    """Convert a rank, or a list of ranks."""
     if isinstance(ranks, str | os.PathLike | np.ndarray) or hasattr(ranks, "read"):
         return as_rank(ranks, name)
     return as_ranks(ranks, name, f"{name}[{{}}]")
@@ -127,9 +130,9 @@ def _one_or_several(ranks: Rank | Several[Rank], name: str) -> str | RankObject 
 def locate(
     ranks: Sequence[Rank], op: Ops, *, context: Context, **options: Any
 ) -> Location | list[Location] | dict[str, Any]:
-    """Find the maximum or minimum of all ranks: its value, its rank and its index there (MPI-4.1, 6.9.4).
+    """Find the maximum or minimum of all ranks: its value, its rank and its index in the rank (MPI-4.1, 6.9.4).
 
-    Of equal elements the one of the lowest rank comes first, then the one with the smallest index.
+    Among equal elements the lowest rank wins, then the lowest index.
 
     Parameters
     ----------
@@ -142,18 +145,18 @@ def locate(
     Returns
     -------
     Location, list of Location, or dict of these
-        The value, the number of the rank, the name of its file, the index and the name of the column; a list with
-        `top`; a dict by the names of the ops for a list of ops.
+        The value, the number of the rank, its file, the index and the name of the column. With `top` a list of these;
+        for a list of ops a dict by the names of the ops.
 
     Examples
     --------
     >>> import mpired
-    >>> found = mpired.locate(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="maxloc")
-    >>> int(found.value), found.rank, found.file, found.index
+    >>> maximum = mpired.locate(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="maxloc")
+    >>> int(maximum.value), maximum.rank, maximum.file, maximum.index
     (8, 0, 'sample_data/counts_0.npy', (6,))
     >>> int(mpired.locate(["sample_data/counts_0.npy"], op=["maxloc", "minloc"])["minloc"].value)
     0
     """
-    found = extremes.locate(as_ranks(ranks), op, options, context)
-    places: dict[str, Any] = {name: each[0] if options["top"] is None else each for name, each in found.items()}
+    tops = extremes.locate(as_ranks(ranks), op, options, context)
+    places: dict[str, Any] = {name: top[0] if options["top"] is None else top for name, top in tops.items()}
     return places if is_list(op) else next(iter(places.values()))

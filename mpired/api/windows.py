@@ -1,4 +1,4 @@
-"""The Python API of one-sided calls, and of recovery after them."""
+"""One-sided calls and recovery in Python."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from mpired.windows.transaction import transact
 
 
 class Window:
-    """A file, or one for each rank, that several processes combine their data into (MPI-4.1, 12.3).
+    """A target file, or a file for each rank, into which several processes combine their data (MPI-4.1, 12.3).
 
-    Each call is a transaction: it locks the files, and changes a file wholly or, whatever happens, not at all.
-    Nothing is open between the calls.
+    Each call is a transaction. It locks the files; each file changes completely, or not at all, even after a crash.
+    Between the calls no file is open.
 
     Parameters
     ----------
@@ -44,9 +44,9 @@ class Window:
     type
         The MPI datatype or NumPy code of an element; raw files need it.
     byte_order
-        "little" or "big", of raw files.
-    **how
-        As the options of `mpired accumulate`: commit, durability, lock_timeout.
+        The byte order of raw files, "little" or "big".
+    **options
+        Options of `mpired accumulate` for all calls.
 
     Examples
     --------
@@ -69,12 +69,12 @@ class Window:
         *paths: PathLike,
         type: str | MpiDatatype | None = None,  # noqa: A002 - the option's name
         byte_order: str | None = None,
-        **how: Any,
+        **options: Any,
     ) -> None:
         if not paths:
             raise UsageError("Window", "needs a path, or one for each rank")
         self.paths = tuple(as_path(path, "paths") for path in paths)
-        self._options: dict[str, Any] = {"type": type, "byte_order": byte_order, **how}
+        self._options: dict[str, Any] = {"type": type, "byte_order": byte_order, **options}
 
     def __repr__(self) -> str:
         return f"Window({', '.join(map(repr, self.paths))})"
@@ -86,22 +86,22 @@ class Window:
         Parameters
         ----------
         origin
-            A path, an array, which may be masked, an open file, or a list of these, applied in order in one
-            transaction.
+            A path, an array, which may be masked, or an open file; or a list of these, which are combined in order in
+            one transaction.
         op
             A predefined op or its name, or "replace".
 
         Returns
         -------
         int
-            How many origins were combined: fewer than given if `once` or `once_key` left out what had been applied
-            before, or `skip_bad` what cannot be used.
+            The number of combined origins. It does not include origins that were applied before, with `once` or
+            `once_key`, and bad origins, with `skip_bad`.
         """
-        given: Any = origin if isinstance(origin, list | tuple) else [origin]
-        origins = rank_list([as_rank(each, f"origin {number}") for number, each in enumerate(given)], options)
+        items: Any = origin if isinstance(origin, list | tuple) else [origin]
+        origins = rank_list([as_rank(item, f"origin {number}") for number, item in enumerate(items)], options)
         plan = partial(plan_accumulate, self.paths, origins, op, options)
-        done = repeated(lambda context: transact(plan(context)), origins, context)
-        return len(done.request.origins) - len(done.skipped)
+        result = repeated(lambda context: transact(plan(context)), origins, context)
+        return len(result.request.origins) - len(result.skipped)
 
     @with_options(*FETCH, "progress")
     def get_accumulate(self, origin: Rank | None, op: OpLike, *, context: Context, **options: Any) -> np.ndarray:
@@ -112,44 +112,44 @@ class Window:
         origin
             A path, an array or an open file; may be None for the op "no_op", which only reads the window.
         op
-            See `accumulate`; or "no_op".
+            As for `accumulate`, or "no_op".
 
         Returns
         -------
         array
-            In native byte order, with the shape of the window if all of it is read; a masked array if `nulls` allows
-            missing elements.
+            The old elements in native byte order, with the shape of the window if all of it is read; a masked array
+            if `nulls` allows missing elements.
         """
-        given = None if origin is None else as_rank(origin, "origin")
-        return _fetched(partial(plan_get_accumulate, self.paths, given, op, options), context, given)
+        argument = None if origin is None else as_rank(origin, "origin")
+        return _fetch(partial(plan_get_accumulate, self.paths, argument, op, options), context, argument)
 
     @with_options(*FETCH_ELEMENT)
     def fetch_and_op(self, value: object, op: OpLike, *, context: Context, **options: Any) -> Any:
-        """Combine a value into one element, and return the old one (MPI_Fetch_and_op; MPI-4.1, 12.3.4).
+        """Combine a value into an element, and return the old element (MPI_Fetch_and_op; MPI-4.1, 12.3.4).
 
         Parameters
         ----------
         value
-            A number, a pair as (value, index), `numpy.ma.masked`, or the path of a file with one element; may be None
-            for "no_op".
+            A number, a pair such as (30.5, 2), `numpy.ma.masked`, or the path of a file with one element; may be None
+            for the op "no_op".
         op
-            A predefined op or its name, "replace" or "no_op".
+            As for `get_accumulate`.
         """
         plan = partial(plan_fetch_and_op, self.paths, value, op, options)
-        return _first(_fetched(plan, context, value))
+        return _first(_fetch(plan, context, value))
 
     @with_options(*SWAP)
     def compare_and_swap(self, compare: object, value: object, *, context: Context, **options: Any) -> Any:
-        """Set one element to `value` if it is `compare`, and return the old one (MPI_Compare_and_swap; 12.3.4).
+        """Replace an element by `value` if it equals `compare`, and return the old one (MPI_Compare_and_swap; 12.3.5).
 
         Parameters
         ----------
         compare, value
-            As the value of `fetch_and_op`; integers, truth values or bytes, compared bit by bit. A missing element is
-            equal to `numpy.ma.masked` only.
+            As the value of `fetch_and_op`. Elements are integers, truth values or bytes, and are equal if their bits
+            are. A missing element equals `numpy.ma.masked` only.
         """
         plan = partial(plan_compare_and_swap, self.paths, compare, value, options)
-        return _first(_fetched(plan, context, compare, value))
+        return _first(_fetch(plan, context, compare, value))
 
 
 def _first(elements: np.ndarray) -> Any:
@@ -157,41 +157,40 @@ def _first(elements: np.ndarray) -> Any:
         return elements.flat[0]
 
 
-def _fetched(plan: Callable[[Context], WindowRequest], context: Context, *origins: object) -> np.ndarray:
-    """Carry out a call, of which some origins may be files, and return the old elements in their shape."""
-    named = [os.fspath(origin) if isinstance(origin, os.PathLike) else origin for origin in origins]
-    words = [word for word in named if isinstance(word, str | RankObject)]
-    done = repeated(lambda context: transact(plan(context)), words, context)
-    assert done.fetched is not None  # noqa: S101 - such a call fetches
-    (like,) = done.fetched_model.buffers
-    elements = as_numpy(np.ma.getdata(done.fetched), like.datatype, like.form)
-    mask = masks_of(done.fetched) if isinstance(done.fetched, np.ma.MaskedArray) else None
-    return in_shape(elements, mask, like.shape, fortran_order=like.fortran_order)
+def _fetch(plan: Callable[[Context], WindowRequest], context: Context, *origins: object) -> np.ndarray:
+    """Carry out a call whose origins are files or values, and return the old elements."""
+    inputs = [os.fspath(origin) if isinstance(origin, os.PathLike) else origin for origin in origins]
+    ranks = [origin for origin in inputs if isinstance(origin, str | RankObject)]
+    result = repeated(lambda context: transact(plan(context)), ranks, context)
+    assert result.fetched is not None  # noqa: S101 - the request has `fetch`
+    (model,) = result.fetched_model.buffers
+    elements = as_numpy(np.ma.getdata(result.fetched), model.datatype, model.form)
+    mask = masks_of(result.fetched) if isinstance(result.fetched, np.ma.MaskedArray) else None
+    return in_shape(elements, mask, model.shape, fortran_order=model.fortran_order)
 
 
 @with_options(*RECOVER)
 def recover(files: PathLike | Sequence[PathLike], *, context: Context, **options: Any) -> list[Recovered]:
     """Finish interrupted updates of files, and remove their leftovers.
 
-    Every call that opens a file does this first; this is for programs that know nothing of mpired.
+    Each call of mpired recovers the files that it opens. This function is for files that other programs open next.
 
     Parameters
     ----------
     files
-        A file, or several. One that cannot be recovered does not keep the others from it.
+        A file, or several files. All others are recovered if one of them cannot be.
 
     Returns
     -------
     list of Recovered
-        For each file in order its name, the action in words, or with `only_list` the leftovers, and
-        whether that changed anything.
+        For each file in order its name, the actions, or with `only_list` the leftovers, and whether anything changed.
 
     Raises
     ------
     mpired.errors.RanksError
-        If several files could not be recovered. The actions on the others are logged.
+        If several files could not be recovered. The actions on the other files are logged.
     mpired.errors.MpiredError, OSError
-        If one could not.
+        If one file could not be recovered.
 
     Examples
     --------
@@ -199,14 +198,13 @@ def recover(files: PathLike | Sequence[PathLike], *, context: Context, **options
     >>> mpired.recover("sample_data/counts_0.npy")
     [Recovered(file='sample_data/counts_0.npy', words=(), changed=False)]
     """
-    given = files if isinstance(files, Sequence) and not isinstance(files, str | bytes) else [files]
-    names = [as_path(file, "files") for file in given]
-    done: list[Recovered] = []
+    items = files if isinstance(files, Sequence) and not isinstance(files, str | bytes) else [files]
+    results: list[Recovered] = []
     try:
-        recover_files(names, options, context, done.append)
+        recover_files([as_path(item, "files") for item in items], options, context, results.append)
     except (MpiredError, OSError):
-        for each in done:  # nothing else reports these
-            if each.changed:
-                notice([each.file], ", ".join(each.words))
+        for result in results:  # the error does not report the recovered files
+            if result.changed:
+                notice([result.file], ", ".join(result.words))
         raise
-    return done
+    return results

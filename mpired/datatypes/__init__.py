@@ -1,4 +1,4 @@
-"""Datatypes of elements: the predefined ones of MPI, and those made of them."""
+"""Datatypes of elements: the predefined datatypes of MPI, pairs, derived datatypes, times and opaque values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return a predefined datatype by its MPI name, `mpired.datatypes.DOUBLE`; there is one instance of each."""
+    """Return a predefined datatype by its MPI name, such as `mpired.datatypes.DOUBLE`."""
     if name in {"definitions", "parse"}:
         from mpired.datatypes.text import definitions, parse  # noqa: PLC0415 - most files store their datatype
 
@@ -43,21 +43,22 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
 
 
-def _reduced(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object, ...]]:
-    """Return what pickle keeps of a datatype: another process gets its own row, as rows are compared by identity."""
+def _reduce(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object, ...]]:
+    """Return the function and the arguments that pickle stores for a datatype."""
+    # They give the instance of the other process, because datatypes are compared by identity.
     if datatype.is_named:
         return get, (datatype.name,)
     if datatype.group in TIMES:
         return time_type, (datatype.name,)
     if datatype.group is Group.VALUE:
         return value_type, (datatype.name, datatype.plain)
-    return (_parsed, (datatype.name,)) if datatype.plain is None or datatype.parts else (structure, (datatype.plain,))
+    return (_parse, (datatype.name,)) if datatype.plain is None or datatype.parts else (structure, (datatype.plain,))
 
 
-def _parsed(text: str) -> Datatype:
-    from mpired.datatypes.text.parse import parse  # noqa: PLC0415 - only for datatypes that are written as a text
+def _parse(text: str) -> Datatype:
+    from mpired.datatypes.text.parse import parse  # noqa: PLC0415 - only for datatypes whose name is parsed
 
     return parse(text)[0]
 
 
-copyreg.pickle(Datatype, _reduced)
+copyreg.pickle(Datatype, _reduce)

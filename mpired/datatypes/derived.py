@@ -1,7 +1,7 @@
-"""Derived datatypes: their constructors, one row a word of the grammar (MPI-4.1, 5.1.2 to 5.1.7).
+"""Constructors of derived datatypes, one row for each (MPI-4.1, 5.1.2 to 5.1.7).
 
-The constructors make type maps; each takes the arguments of the MPI function of its name. Strides and displacements are
-in extents, those of the h-constructors in bytes.
+A constructor takes the arguments of the MPI function with its name, and makes a type map. Strides and displacements are
+in extents; in the functions that begin with h they are in bytes.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from weakref import WeakValueDictionary
 
 from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
 from mpired.datatypes.pairs import value_index
-from mpired.datatypes.typemap.typemap import Run, TypeMap, bounded, bounds_checked, combined
+from mpired.datatypes.typemap.typemap import Run, TypeMap, bounded, check_range, combined
 from mpired.errors import DatatypeError
 
 MAX_LENGTH = 32 << 10
-"""Characters of the text of a datatype."""
+"""The maximum length of the text of a datatype, in characters."""
 MAX_DEPTH = 100
-"""Levels of types inside one another."""
+"""The maximum number of levels of nested datatypes."""
 
 
 def contiguous(count: int, old: TypeMap) -> TypeMap:
-    """Return `count` elements one after another."""
+    """Return `count` adjacent elements."""
     return combined([Run(old, 0, count, old.extent)])
 
 
@@ -38,34 +38,34 @@ def hvector(count: int, blocklength: int, stride: int, old: TypeMap) -> TypeMap:
 
 
 def indexed(blocklengths: Sequence[int], displacements: Sequence[int], old: TypeMap) -> TypeMap:
-    """Return blocks at displacements in extents."""
+    """Return blocks of one datatype at displacements in extents."""
     return hindexed(blocklengths, [disp * old.extent for disp in displacements], old)
 
 
 def hindexed(blocklengths: Sequence[int], displacements: Sequence[int], old: TypeMap) -> TypeMap:
-    """Return blocks at displacements in bytes."""
+    """Return blocks of one datatype at displacements in bytes."""
     return struct(blocklengths, displacements, [old] * len(blocklengths))
 
 
 def struct(blocklengths: Sequence[int], displacements: Sequence[int], olds: Sequence[TypeMap]) -> TypeMap:
-    """Return blocks of several types at displacements in bytes."""
-    _same_lengths(blocklengths, displacements, olds)
+    """Return blocks of several datatypes at displacements in bytes."""
+    _check_lengths(blocklengths, displacements, olds)
     blocks = zip(blocklengths, displacements, olds, strict=True)
     return combined([Run(old, disp, count, old.extent) for count, disp, old in blocks])
 
 
 def subarray(sizes: Sequence[int], subsizes: Sequence[int], starts: Sequence[int], order: str, old: TypeMap) -> TypeMap:
-    """Return a box out of an array; the extent is that of the array."""
-    _same_lengths(sizes, subsizes, starts)
+    """Return a box in an array; the extent is that of the array."""
+    _check_lengths(sizes, subsizes, starts)
     for size, subsize, start in zip(sizes, subsizes, starts, strict=True):
         if not (1 <= subsize <= size and 0 <= start <= size - subsize):
             raise ValueError(f"{subsize} elements from {start} on are not in a dimension of {size}")
     box, stride = old, old.extent
     for size, subsize, start in _fastest_first(order, sizes, subsizes, starts):
-        if size > 1:  # which is at most 63 times
+        if size > 1:  # true for at most 63 dimensions, so that the tree is not deep
             box = combined([Run(box, start * stride, subsize, stride)])
             stride *= size
-            bounds_checked(stride)
+            check_range(stride)
     return bounded(box, 0, stride)
 
 
@@ -79,28 +79,29 @@ def darray(  # noqa: PLR0913, PLR0917 - the arguments are those of MPI_Type_crea
     order: str,
     old: TypeMap,
 ) -> TypeMap:
-    """Return what a process owns of an array that is distributed as in HPF; the extent is that of the array."""
-    _same_lengths(gsizes, distribs, dargs, psizes)
+    """Return the elements of an array that one process owns; the extent is that of the array."""
+    # The distributions are those of High Performance Fortran.
+    _check_lengths(gsizes, distribs, dargs, psizes)
     if math.prod(psizes) != size:
         raise ValueError(f"a grid of {'x'.join(map(str, psizes))} is not {size} processes")
     if rank >= size:
         raise ValueError(f"there is no rank {rank} among {size} processes")
     owned, stride = old, old.extent
-    coordinates: list[int] = []  # of the process; they are in row-major order whatever that of the array is
+    coordinates: list[int] = []  # the place of the process in the grid, which has row-major order for any `order`
     for psize in reversed(psizes):
-        rank, at = divmod(rank, psize)
-        coordinates.insert(0, at)
-    blocks = list(map(_block, gsizes, distribs, dargs, psizes))
-    for gsize, block, psize, at in _fastest_first(order, gsizes, blocks, psizes, coordinates):
+        rank, coordinate = divmod(rank, psize)
+        coordinates.insert(0, coordinate)
+    blocks = list(map(_block_size, gsizes, distribs, dargs, psizes))
+    for gsize, block, psize, coordinate in _fastest_first(order, gsizes, blocks, psizes, coordinates):
         if gsize > 1 or psize > 1:
-            owned = _dealt(owned, stride, gsize, block, psize, at)
+            owned = _select_blocks(owned, stride, gsize, block, range(coordinate, -(-gsize // block), psize))
             stride *= gsize
-            bounds_checked(stride)
+            check_range(stride)
     return bounded(owned, 0, stride)
 
 
-def _block(gsize: int, distrib: str, darg: Any, psize: int) -> int:
-    """Return how many elements of a dimension a process has at a time."""
+def _block_size(gsize: int, distrib: str, darg: Any, psize: int) -> int:
+    """Return the number of elements in a block of a dimension."""
     if gsize < 1:
         raise ValueError("a size is at least 1")
     if darg == 0:
@@ -117,14 +118,17 @@ def _block(gsize: int, distrib: str, darg: Any, psize: int) -> int:
     return block
 
 
-def _dealt(old: TypeMap, stride: int, gsize: int, block: int, psize: int, at: int) -> TypeMap:
-    """Return the blocks at, at + psize, ... of one dimension; the last may be short."""
-    turn = block * psize
-    full = max(0, (gsize - at * block - block) // turn + 1) if gsize >= at * block + block else 0
-    start = at * block + full * turn
-    rest = max(0, min(block, gsize - start))
+def _select_blocks(old: TypeMap, stride: int, gsize: int, block: int, numbers: range) -> TypeMap:
+    """Return the blocks of a dimension with these numbers; the last block of the dimension may be short."""
+    full = len(range(numbers.start, gsize // block, numbers.step))
+    short = gsize % block if full < len(numbers) else 0
     whole = combined([Run(old, 0, block, stride)])
-    return combined([Run(whole, at * block * stride, full, turn * stride), Run(old, start * stride, rest, stride)])
+    return combined(
+        [
+            Run(whole, numbers.start * block * stride, full, numbers.step * block * stride),
+            Run(old, (gsize - short) * stride, short, stride),
+        ]
+    )
 
 
 def _fastest_first(order: str, *lists: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -132,58 +136,58 @@ def _fastest_first(order: str, *lists: Sequence[Any]) -> list[tuple[Any, ...]]:
     return dimensions[::-1] if order == "C" else dimensions
 
 
-def _same_lengths(*lists: Sequence[object]) -> None:
-    """Raise an error unless lists go together."""
+def _check_lengths(*lists: Sequence[object]) -> None:
+    """Raise an error unless the lists have the same length."""
     if len(set(map(len, lists))) > 1:
-        raise ValueError(f"the lists have {', '.join(str(len(each)) for each in lists)} items; they go together")
+        raise ValueError(f"the lists have {', '.join(str(len(items)) for items in lists)} items; they go together")
 
 
 class Constructor(NamedTuple):
-    """A row: the word, the sorts of its arguments, and the function that makes the datatype."""
+    """A row: a constructor in the text of a datatype."""
 
-    name: str  # the word
-    sorts: tuple[str, ...]  # the sort of each argument, one that the parser knows, in the order of MPI
+    name: str  # the name before the parentheses
+    kinds: tuple[str, ...]  # the kind of each argument, for the parser, in the order of MPI
     make: Callable[..., Datatype]  # takes the arguments and returns the datatype
 
 
-def _pair(value: Datatype, index: Datatype) -> Datatype:
-    made = value_index(value, index)
-    if made is None:
+def _make_pair(value: Datatype, index: Datatype) -> Datatype:
+    if (pair := value_index(value, index)) is None:
         reason = "a pair has a value that MAX and MIN take and an integer index (MPI-4.1, 6.9.4)"
         raise DatatypeError(f"pair of {value} and {index}", reason)
-    return made
+    return pair
 
 
-# One instance of each, to compare ranks by; those that are not used any more are forgotten.
+# Ranks are compared by the identity of their datatypes. Datatypes that are not in use are forgotten.
 _instances: WeakValueDictionary[str, Datatype] = WeakValueDictionary()
 
 
 def _derived(name: str, build: Callable[..., TypeMap]) -> Callable[..., Datatype]:
-    """Return what makes the one instance of a datatype by a function of type maps."""
+    """Return the function that makes the one instance of a derived datatype, whose type map `build` makes."""
 
     def make(*arguments: Any) -> Datatype:
-        parts = _listed(f"{name}(", arguments, ")")
+        parts = _text_parts(f"{name}(", arguments, ")")
         if sum(map(len, parts)) > MAX_LENGTH:
             raise DatatypeError(name, f"is written with more than {MAX_LENGTH} characters")
         text = "".join(parts)
-        made = _instances.get(text)
-        if made is None:
+        datatype = _instances.get(text)
+        if datatype is None:
             try:
-                structure = build(*map(_mapped, arguments))
+                structure = build(*map(_typemaps, arguments))
             except ValueError as error:
                 raise DatatypeError(name, str(error)) from error
-            _instances[text] = made = Datatype(text, Group.DERIVED, None, handle=DATATYPE_NULL, structure=structure)
-        return made
+            datatype = Datatype(text, Group.DERIVED, None, handle=DATATYPE_NULL, structure=structure)
+            _instances[text] = datatype
+        return datatype
 
     return make
 
 
-def _listed(opening: str, arguments: tuple[Any, ...], closing: str) -> list[str]:
-    """Return what the text of some arguments consists of."""
+def _text_parts(opening: str, arguments: tuple[Any, ...], closing: str) -> list[str]:
+    """Return the pieces of the text of arguments with commas and brackets."""
     parts = [opening]
     for argument in arguments:
         if isinstance(argument, tuple):
-            parts += _listed("[", argument, "]")
+            parts += _text_parts("[", argument, "]")
         elif isinstance(argument, Datatype):
             parts.append(argument.name.lower() if argument.is_named else argument.name)
         else:
@@ -192,13 +196,14 @@ def _listed(opening: str, arguments: tuple[Any, ...], closing: str) -> list[str]
     return [*parts[:-1], closing] if arguments else [opening, closing]
 
 
-def _mapped(argument: Any) -> Any:
+def _typemaps(argument: Any) -> Any:
+    """Return an argument with type maps in the place of datatypes."""
     if isinstance(argument, tuple):
-        return tuple(map(_mapped, argument))
+        return tuple(map(_typemaps, argument))
     return argument.typemap if isinstance(argument, Datatype) else argument
 
 
-# the word, the sorts of its arguments, and what makes its type map
+# name, kinds of the arguments, function that makes the type map
 _ROWS: tuple[tuple[str, str, Callable[..., TypeMap]], ...] = (
     ("contiguous", "count type", contiguous),
     ("vector", "count count number type", vector),
@@ -215,6 +220,6 @@ _ROWS: tuple[tuple[str, str, Callable[..., TypeMap]], ...] = (
 )
 
 CONSTRUCTORS = {
-    "pair": Constructor("pair", ("type", "type"), _pair),
-    **{name: Constructor(name, tuple(sorts.split()), _derived(name, build)) for name, sorts, build in _ROWS},
+    "pair": Constructor("pair", ("type", "type"), _make_pair),
+    **{name: Constructor(name, tuple(kinds.split()), _derived(name, build)) for name, kinds, build in _ROWS},
 }

@@ -1,4 +1,7 @@
-"""All predefined datatypes, and NumPy's dtypes as datatypes."""
+"""All predefined datatypes by name, and the datatypes of NumPy dtypes.
+
+A dtype has the datatype of the same components: names of fields, offsets and byte order make no difference.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import numpy as np
 from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group, in_order
 from mpired.datatypes.named import NAMED
 from mpired.datatypes.pairs import FIELDS, PAIRS, value_index
-from mpired.datatypes.times import of_numpy
+from mpired.datatypes.times import from_numpy
 from mpired.errors import DatatypeError
 
 DATATYPES: tuple[Datatype, ...] = NAMED + PAIRS
@@ -21,7 +24,7 @@ BY_NAME = {name: row for row in DATATYPES for name in (row.name, *row.synonyms)}
 if len(BY_NAME) != sum(1 + len(row.synonyms) for row in DATATYPES):
     raise AssertionError("two datatypes have one name")
 
-# What an element without a declared MPI type is taken for: the C types of exact width.
+# The datatypes of elements for which no MPI type is given: the C types of exact width.
 _DEFAULTS = ("INT8_T", "UINT8_T", "INT16_T", "UINT16_T", "INT32_T", "UINT32_T", "INT64_T", "UINT64_T", "FLOAT",
              "DOUBLE", "LONG_DOUBLE", "REAL2", "COMPLEX4", "C_COMPLEX", "C_DOUBLE_COMPLEX", "C_LONG_DOUBLE_COMPLEX",
              "FLOAT_INT", "DOUBLE_INT", "LONG_INT", "2INT", "SHORT_INT", "LONG_DOUBLE_INT", "2REAL",
@@ -29,19 +32,19 @@ _DEFAULTS = ("INT8_T", "UINT8_T", "INT16_T", "UINT16_T", "INT32_T", "UINT32_T", 
 
 
 def get(name: str) -> Datatype:
-    """Return the datatype of that canonical name."""
+    """Return the predefined datatype with a canonical name."""
     return BY_NAME[name]
 
 
-@functools.lru_cache(maxsize=64)  # thousands of ranks have one
+@functools.lru_cache(maxsize=64)  # thousands of ranks have the same
 def from_dtype(dtype: np.dtype) -> Datatype:
-    """Return the datatype that elements of the NumPy `dtype` are, whatever their byte order."""
-    # A structure of a number and an integer is a pair, whether it is aligned as in C or packed, and whatever the order
-    # of its fields if they are called value and index; any other structure of plain fields is a derived datatype.
+    """Return the datatype of elements of a NumPy dtype; the byte order makes no difference."""
+    # A structure of a number and an integer is a pair, aligned or packed, and in any order if the fields are named
+    # value and index. Any other structure of numbers is a derived datatype.
     if dtype.kind == "b":
         return BY_NAME["C_BOOL"]
-    if dtype.kind in "mM" and np.datetime_data(dtype)[0] != "generic":  # without a unit it says no time
-        return of_numpy(dtype)
+    if dtype.kind in "mM" and np.datetime_data(dtype)[0] != "generic":  # without a unit they are not times
+        return from_numpy(dtype)
     plain = dtype[list(FIELDS)] if set(dtype.names or ()) == set(FIELDS) else dtype
     components = _components(plain)
     datatype = _BY_FORM.get(components)
@@ -60,29 +63,24 @@ _structures: WeakValueDictionary[np.dtype, Datatype] = WeakValueDictionary()
 
 
 def structure(form: np.dtype) -> Datatype:
-    """Return the datatype of a structure in native form: the one instance, so that ranks can be compared."""
-    made = _structures.get(form)
-    if made is None:
-        from mpired.datatypes.typemap.typemap import Run, combined  # noqa: PLC0415 - as above
+    """Return the one instance of the datatype of a structure in native byte order."""
+    datatype = _structures.get(form)
+    if datatype is None:
+        from mpired.datatypes.typemap.typemap import Run, combined  # noqa: PLC0415 - only for structures
 
-        fields = [(name, *field[:2]) for name, field in (form.fields or {}).items()]
-        parts = ", ".join(f"{_code(field)} {name}" for name, field, _ in fields)
-        typemap = combined([
-            Run(from_dtype(field.base).typemap, disp, math.prod(field.shape), field.base.itemsize)
-            for _, field, disp in fields
-        ])  # fmt: skip
-        made = Datatype(f"struct({parts})", Group.DERIVED, form, handle=DATATYPE_NULL, structure=typemap)
-        _structures[form] = made
-    return made
-
-
-def _code(field: np.dtype) -> str:
-    times = "".join(f"[{n}]" for n in field.shape)
-    return f"{field.base.newbyteorder('=').str[1:]}{times}"
+        parts, runs = [], []
+        for name, (field, disp, *_) in (form.fields or {}).items():
+            lengths = "".join(f"[{length}]" for length in field.shape)
+            parts.append(f"{field.base.newbyteorder('=').str[1:]}{lengths} {name}")
+            runs.append(Run(from_dtype(field.base).typemap, disp, math.prod(field.shape), field.base.itemsize))
+        text, typemap = f"struct({', '.join(parts)})", combined(runs)
+        datatype = Datatype(text, Group.DERIVED, form, handle=DATATYPE_NULL, structure=typemap)
+        _structures[form] = datatype
+    return datatype
 
 
 def unit_of(datatype: Datatype) -> Datatype:
-    """Return the fewest entries of a type that, repeated, are all of it: a plain type, a pair, or a structure."""
+    """Return the datatype of the shortest sequence of entries that a datatype repeats: a number, pair or structure."""
     unit = datatype.typemap.unit
     if not unit:
         count = datatype.typemap.entries
@@ -94,17 +92,17 @@ def unit_of(datatype: Datatype) -> Datatype:
     pair = value_index(*types) if len(types) == 2 else None  # noqa: PLR2004 - value and index
     if pair is not None:
         return pair
-    aligned = np.dtype([(f"f{i}", each.form) for i, each in enumerate(types)], align=True)
+    aligned = np.dtype([(f"f{i}", component.form) for i, component in enumerate(types)], align=True)
     disps = tuple(field[1] for field in (aligned.fields or {}).values())
-    from mpired.datatypes.derived import CONSTRUCTORS  # noqa: PLC0415 - as above
+    from mpired.datatypes.derived import CONSTRUCTORS  # noqa: PLC0415 - only for structures
 
-    made = CONSTRUCTORS["struct"].make((1,) * len(types), disps, types)
-    _ = made.form
-    return made
+    structure_type = CONSTRUCTORS["struct"].make((1,) * len(types), disps, types)
+    _ = structure_type.form  # raises an error if NumPy has none
+    return structure_type
 
 
 def with_fields(datatype: Datatype, names: Sequence[str] | None) -> Datatype:
-    """Return the structure like `datatype` with these names of fields; another datatype as it is."""
+    """Return a datatype with these names of its fields; without names, or without fields, the datatype itself."""
     form = datatype.form
     if names is None or form.names is None or set(form.names) == set(names):
         return datatype
@@ -113,12 +111,12 @@ def with_fields(datatype: Datatype, names: Sequence[str] | None) -> Datatype:
 
 
 def agrees(datatype: Datatype, dtype: np.dtype) -> bool:
-    """Return whether elements of the NumPy `dtype` can be read as `datatype`: the same components."""
+    """Return whether elements of a NumPy dtype can be read as a datatype because they have the same components."""
     form = datatype.form
     if dtype == form:
         return True
     if dtype.kind in "mM":
-        return of_numpy(dtype) is datatype
+        return from_numpy(dtype) is datatype
     if dtype.kind == "b":
         return datatype.group is Group.LOGICAL and datatype.extent == 1
     if dtype.names is None or form.names is None or len(dtype.names) != len(form.names):
@@ -128,37 +126,35 @@ def agrees(datatype: Datatype, dtype: np.dtype) -> bool:
 
 
 def as_numbers(dtype: np.dtype) -> np.dtype:
-    """Return the form that elements are read and written in: truth values are bytes, and times are integers."""
+    """Return the dtype in which elements are read and written: bytes for truth values, integers for times."""
     if dtype.kind in "mM":
         return np.dtype("i8").newbyteorder(dtype.byteorder)
     return np.dtype(np.uint8) if dtype.kind == "b" else dtype
 
 
 def counterparts(names: Sequence[str], others: Sequence[str]) -> list[tuple[str, str]]:
-    """Pair as many fields of two structures: by name if all have the same names, else in their order."""
+    """Pair the fields of two structures of equal length: by name if they have the same names, else in their order."""
     if set(names) == set(others):
         return [(name, name) for name in names]
-    own, ordered = in_order(names), in_order(others)
-    if own == tuple(names):
-        return list(zip(names, ordered, strict=True))
-    return [(name, ordered[own.index(name)]) for name in names]
+    partners = dict(zip(in_order(names), in_order(others), strict=True))
+    return [(name, partners[name]) for name in names]
 
 
 def _components(dtype: np.dtype) -> tuple[str, ...]:
-    """Return the native codes of an element's components, without names, offsets and byte order."""
+    """Return the NumPy codes of the components of an element in native byte order, without names and offsets."""
     fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
     return tuple(map(_component, fields))
 
 
-@functools.lru_cache(maxsize=256)  # of thousands of ranks all have the same
+@functools.lru_cache(maxsize=256)  # thousands of ranks have the same
 def _component(field: np.dtype) -> str:
     return f"{field.shape or ''}{field.base.newbyteorder('=').str}"
 
 
 _BY_FORM = {_components(BY_NAME[name].form): BY_NAME[name] for name in _DEFAULTS}
 
-# NumPy's other names of its numbers, but for those that are names in MPI, too.
+# Other NumPy names of these numbers, except those that are also MPI names.
 _OTHER_NAMES = ("half", "single", "longdouble", "intc", "uintc", "intp", "uintp", "uint")
 BY_NUMPY_NAME = {row.numpy_name: row for row in map(get, ("C_BOOL", *_DEFAULTS)) if row.numpy_name}
 BY_NUMPY_NAME |= {name: from_dtype(np.dtype(name)) for name in _OTHER_NAMES}
-"""The datatypes that NumPy's names mean, as float64. Names of MPI go before: float is MPI's, of 4 bytes."""
+"""Datatypes by NumPy name, such as float64. Names of MPI take precedence: float is MPI_FLOAT, of 4 bytes."""

@@ -1,8 +1,7 @@
-"""external32: the form in which every MPI reads and writes the same bytes (MPI-4.1, 14.5.2).
+"""external32: the data representation that every MPI reads and writes with the same bytes (MPI-4.1, 14.5.2).
 
-Big-endian, two's complement and IEEE, complex numbers as pairs, no byte between. A C long has four bytes
-and a wide character two; a long double is a binary128, which NumPy has no number for and which is
-opaque bytes here.
+It is big-endian, two's complement and IEEE, with complex numbers as pairs, and without gaps. A C long has four bytes
+and a wide character two. A long double is a binary128, which NumPy does not have: the form is 16 opaque bytes.
 """
 
 from __future__ import annotations
@@ -12,24 +11,24 @@ from collections.abc import Callable
 import numpy as np
 
 _NARROWER = {"long": ">i4", "unsigned_long": ">u4", "wchar": ">u2"}
-# The x87 format has 64 bits of significand, the first of them written out; binary128 has 112 after the first.
+# The significand of x87 has 64 bits with the leading one; that of binary128 has 112 without it.
 _IS_X87 = np.finfo(np.longdouble).nmant == 63  # noqa: PLR2004 - see above
 _FRACTION = np.uint64(2**63 - 1)
 _LOST = np.uint64(2**49 - 1)
 _EXPONENT = np.uint64(0x7FFF)
 
 
-class Misfit(Exception):  # noqa: N818 - it becomes an error where file and element are known
-    """Raised when a value does not fit."""
+class Misfit(Exception):  # noqa: N818 - the caller makes an error of it with file and element
+    """Raised when a value cannot be converted."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(position, reason)
-        self.position = position  # where the first such value is in the array
-        self.reason = reason  # the value and why
+        self.position = position  # the index of the first such value in the array
+        self.reason = reason  # the value and the reason
 
 
 def form(name: str, native: np.dtype) -> np.dtype:
-    """Return the form in external32 of the predefined type `name`, in lower case, that NumPy has as `native`."""
+    """Return the form in external32 of a predefined type, by its name in lower case and its native form."""
     if native.subdtype is not None:
         base, shape = native.subdtype
         return np.dtype((form(name, base), shape))
@@ -41,15 +40,13 @@ def form(name: str, native: np.dtype) -> np.dtype:
 
 
 def convert(source: np.ndarray, target: np.ndarray) -> None:
-    """Copy numbers into another form of the same type; which one they are shows in the two dtypes."""
-    if source.dtype == target.dtype:
-        target[...] = source
-        return
+    """Copy numbers to a native form or from it; the two dtypes determine the conversion."""
+    are_opaque = tuple(array.dtype.type is np.void and array.dtype.names is None for array in (source, target))
     if source.dtype.kind in "iu" and target.dtype.itemsize < source.dtype.itemsize:
         conversion = _narrow
-    elif target.dtype.type is np.void and target.dtype.names is None:
+    elif are_opaque == (False, True):
         conversion = _to_binary128
-    elif source.dtype.type is np.void and source.dtype.names is None:
+    elif are_opaque == (True, False):
         conversion = _from_binary128
     else:
         target[...] = source
@@ -67,7 +64,7 @@ def _narrow(source: np.ndarray, target: np.ndarray) -> None:
 
 
 def _to_binary128(source: np.ndarray, target: np.ndarray) -> None:
-    """Write x87 numbers as binary128: both have the same exponents, so all that changes is where the fraction lies."""
+    """Convert x87 numbers to binary128: the exponents are the same, the fraction moves."""
     native = np.ascontiguousarray(source, source.dtype.newbyteorder("="))
     parts = native.view(np.uint8).view("=u8").reshape(-1, 2)
     significand, sign_exponent = parts[:, 0], parts[:, 1] & np.uint64(0xFFFF)
@@ -75,7 +72,7 @@ def _to_binary128(source: np.ndarray, target: np.ndarray) -> None:
     _refuse((exponent != 0) & (leading == 0), source.itemsize // 16, lambda i: (
         f"the bytes {parts[i].tobytes()[:10].hex()} are not a long double"
     ))  # fmt: skip
-    # A number that is written as subnormal though its leading bit is set has the least normal exponent.
+    # A number with the exponent of subnormals but a leading bit has the minimum normal exponent.
     sign_exponent |= np.where(exponent == 0, leading, np.uint64(0))
     fraction = significand & _FRACTION
     result = np.empty(parts.shape, ">u8")
@@ -85,7 +82,7 @@ def _to_binary128(source: np.ndarray, target: np.ndarray) -> None:
 
 
 def _from_binary128(source: np.ndarray, target: np.ndarray) -> None:
-    """Read binary128 numbers as x87; those with more digits are refused, but a NaN is a NaN with fewer."""
+    """Convert binary128 numbers to x87; numbers with more digits are refused, a NaN loses digits."""
     parts = np.ascontiguousarray(source).view(">u8").astype("=u8").reshape(-1, 2)
     high, low = parts[:, 0], parts[:, 1]
     sign_exponent = high >> np.uint64(48)

@@ -1,10 +1,12 @@
 """The named predefined datatypes, one row each (MPI-4.1, 3.2.2, 6.9.2; LOGICAL*n from MPI-5.0).
 
-The NumPy code is what the type is in C or gfortran on a 64-bit Linux machine; "l" and "q" and the
-like are NumPy's own names of the C types. Sizes and extents follow from it.
+The NumPy code is the type in C or gfortran on 64-bit Linux; codes such as "l" and "q" are NumPy's names of C types.
+Sizes and extents follow from it.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +20,8 @@ _Z = Group.COMPLEX
 _M = Group.MULTI_LANGUAGE
 _X = Group.CHARACTER
 
-# name and synonyms, group, NumPy code, handle of the MPI-5.0 ABI
-_ROWS: tuple[tuple[str, Group, str, int], ...] = (
+# name and synonyms, group, NumPy code or fields, handle of the MPI-5.0 ABI
+_ROWS: tuple[tuple[str, Group, Any, int], ...] = (
     ("SIGNED_CHAR", _C, "b", 0x244),
     ("UNSIGNED_CHAR", _C, "B", 0x245),
     ("SHORT", _C, "h", 0x208),
@@ -52,7 +54,7 @@ _ROWS: tuple[tuple[str, Group, str, int], ...] = (
     ("REAL4", _R, "f4", 0x2D2),
     ("REAL8", _R, "f8", 0x2DA),
     ("LOGICAL", _L, "i4", 0x218),
-    # One byte, not NumPy's bool: a byte other than 0 and 1 is true in C and breaks NumPy's bool.
+    # Bytes, because a byte other than 0 and 1 is true in C but breaks NumPy's bool.
     ("C_BOOL", _L, "u1", 0x238),
     ("CXX_BOOL", _L, "u1", 0x239),
     ("LOGICAL1", _L, "i1", 0x2C0),
@@ -67,7 +69,7 @@ _ROWS: tuple[tuple[str, Group, str, int], ...] = (
     ("CXX_LONG_DOUBLE_COMPLEX", _Z, "G", 0x225),
     ("COMPLEX", _Z, "c8", 0x21B),
     ("DOUBLE_COMPLEX", _Z, "c16", 0x21D),
-    ("COMPLEX4", _Z, "f2,f2", 0x2D3),
+    ("COMPLEX4", _Z, [("real", "f2"), ("imag", "f2")], 0x2D3),
     ("COMPLEX8", _Z, "c8", 0x2DB),
     ("COMPLEX16", _Z, "c16", 0x2E3),
     ("BYTE", Group.BYTE, "u1", 0x247),
@@ -80,7 +82,7 @@ _ROWS: tuple[tuple[str, Group, str, int], ...] = (
     ("PACKED", _X, "u1", 0x207),
 )
 
-# Known, but without a NumPy form: binary128 (REAL16 is not x87's long double) and 128-bit integers.
+# Datatypes that NumPy does not have: binary128, which is not the long double of x87, and 128-bit integers.
 _UNAVAILABLE: tuple[tuple[str, Group, int, int], ...] = (
     ("INTEGER16", _F, 16, 0x2E1),
     ("REAL16", _R, 16, 0x2E2),
@@ -89,19 +91,16 @@ _UNAVAILABLE: tuple[tuple[str, Group, int, int], ...] = (
 )
 
 
-def _available(names: str, group: Group, code: str, handle: int) -> Datatype:
-    name, *synonyms = names.split()
-    dtype = np.dtype({"names": ["real", "imag"], "formats": code.split(",")}) if "," in code else np.dtype(code)
-    return Datatype(name, group, dtype, tuple(synonyms), handle=handle)
-
-
 NAMED: tuple[Datatype, ...] = (
-    *(_available(*row) for row in _ROWS),
+    *(
+        Datatype(names.split()[0], group, np.dtype(code), tuple(names.split()[1:]), handle=handle)
+        for names, group, code, handle in _ROWS
+    ),
     *(Datatype(name, group, None, nbytes=nbytes, handle=handle) for name, group, nbytes, handle in _UNAVAILABLE),
 )
 
 
 def canonical(name: str) -> str:
-    """Return `name` as the tables spell it: capitals, no `MPI_`, and `_` for the spaces of a C type."""
-    # Foreign letters have capitals too, some of them ours.
+    """Return a name as the tables spell it: in capitals, without `MPI_`, with `_` for the spaces of a C type."""
+    # Some letters beyond ASCII have capitals in ASCII.
     return "_".join(name.split()).upper().removeprefix("MPI_") if name.isascii() else name

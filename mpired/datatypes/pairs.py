@@ -1,8 +1,8 @@
-"""The value-index types of MINLOC and MAXLOC: nine with names, and the pair of any two types (MPI-4.1, 6.9.4).
+"""Pairs of a value and an index for MINLOC and MAXLOC, with and without a name in MPI (MPI-4.1, 6.9.4).
 
-NumPy's `align=True` lays a structure out as the C compiler does, so the extents include the same
-padding: MPI_DOUBLE_INT has 12 bytes in 16. In MPI_2REAL and MPI_2DOUBLE_PRECISION the index is a
-floating-point number too, because Fortran of old had no mixed pairs.
+NumPy's `align=True` gives a structure the layout of the C compiler, so the extents include the same padding:
+MPI_DOUBLE_INT has 12 bytes in 16. In MPI_2REAL and MPI_2DOUBLE_PRECISION the index is a floating-point number, too,
+because Fortran 77 had no mixed pairs.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def _pair(name: str, value: str, index: str, handle: int) -> Datatype:
     return Datatype(name, Group.PAIR, dtype, handle=handle, parts=parts)
 
 
-_OF_PARTS = {(value, index): _pair(name, value, index, handle) for name, value, index, handle in _ROWS}
-PAIRS: tuple[Datatype, ...] = tuple(_OF_PARTS.values())
+_BY_PARTS = {(value, index): _pair(name, value, index, handle) for name, value, index, handle in _ROWS}
+PAIRS: tuple[Datatype, ...] = tuple(_BY_PARTS.values())
 INDICES = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE
 """The groups of datatypes that may be the index of a pair."""
 VALUES = INDICES | Group.FLOATING_POINT
@@ -50,8 +50,8 @@ def value_index(value: Datatype, index: Datatype) -> Datatype | None:
     Returns
     -------
     Datatype or None
-        The type that has a name, or else the one unnamed type of these two; None, MPI_DATATYPE_NULL,
-        for other types, which is not an error.
+        The named pair of these types, or else their unnamed pair. None stands for MPI_DATATYPE_NULL: MAXLOC is not
+        defined on such pairs.
 
     Examples
     --------
@@ -62,12 +62,12 @@ def value_index(value: Datatype, index: Datatype) -> Datatype | None:
     'pair(double,uint64_t)'
     """
     parts = value.name, index.name
-    if parts not in _OF_PARTS:
+    if parts not in _BY_PARTS:
         if value.group not in VALUES or index.group not in INDICES or value.dtype is None or index.dtype is None:
             return None
-        # There is one instance, so that ranks can be compared.
-        _OF_PARTS[parts] = _pair(f"pair({value.name.lower()},{index.name.lower()})", *parts, DATATYPE_NULL)
-    return _OF_PARTS[parts]
+        # Ranks are compared by the identity of their datatypes.
+        _BY_PARTS[parts] = _pair(f"pair({value.name.lower()},{index.name.lower()})", *parts, DATATYPE_NULL)
+    return _BY_PARTS[parts]
 
 
 VALID = "valid"
@@ -75,19 +75,19 @@ VALID = "valid"
 
 
 def field_type(datatype: Datatype, field: str) -> Datatype:
-    """Return the datatype of a field of pairs, value or index, or of counts; for no field, "", the datatype itself."""
+    """Return the datatype of `value`, `index` or `valid` of pairs; for the field "" the datatype itself."""
     if field == VALID:
         return _BY_NAME["INT64_T"]
     return datatype.parts[FIELDS.index(field)] if field else datatype
 
 
 def column_names(name: str) -> tuple[str, str]:
-    """Return what columns of values and of indices are called, of pairs with that name; "" if they have none."""
+    """Return the names of the two columns of a column of pairs, whose name is "" if it has none."""
     return (name, f"{name}_index") if name else ("value", "index")
 
 
 def column_of(name: str, columns: Sequence[str], field: str) -> str:
-    """Return what a column of a field of pairs is called; for no field, "", the name of the pairs."""
+    """Return the name of the column of a field of pairs; for the fields "" and `valid` that of the pairs."""
     if field in {"", VALID}:
         return name
     return (columns if len(columns) == len(FIELDS) else column_names(name))[FIELDS.index(field)]

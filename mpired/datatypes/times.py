@@ -1,8 +1,8 @@
-"""Times, which MPI does not have: timestamps, dates, times of day and durations, in columns and in arrays of NumPy.
+"""Datatypes of times, which MPI does not have: timestamps, dates, times of day and durations, of Arrow and NumPy.
 
-An element is an integer, the number of units since some point. It is a datatype of its own, so that times are not
-taken for numbers, no op combines them without a meaning, and all ranks of a call have the same unit and zone. The
-least integer of 64 bits is NumPy's NaT, "not a time".
+An element is an integer: a number of units since midnight or an epoch. Each unit and zone is a datatype of its own, so
+that all ranks of a call have the same, and only ops with a meaning for times take them. The minimum of 64-bit integers
+is NumPy's NaT, "not a time".
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _NUMPY_NAMES = ("datetime64", "timedelta64")
 
 @functools.cache
 def time_type(name: str) -> Datatype:
-    """Return the datatype of that name, as Arrow writes it: `timestamp[us, tz=UTC]`, `date32[day]`, `duration[s]`."""
-    # What Arrow does not have is as NumPy writes it: `datetime64[D]`.
+    """Return the datatype with an Arrow name, such as `timestamp[us, tz=UTC]`, `date32[day]` or `duration[s]`."""
+    # Types that Arrow does not have get the NumPy name, such as `datetime64[D]`.
     group = Group.DURATION if name.startswith(FAMILIES[Group.DURATION]) else Group.TIME
     return Datatype(name, group, np.dtype("i4" if name.startswith(_OF_4_BYTES) else "i8"), handle=DATATYPE_NULL)
 
 
-def of_numpy(dtype: np.dtype) -> Datatype:
-    """Return the datatype of a datetime64 or timedelta64: Arrow's of the same unit, so that both can be ranks."""
+def from_numpy(dtype: np.dtype) -> Datatype:
+    """Return the datatype of a datetime64 or timedelta64: that of the Arrow type of the same unit, if there is one."""
     unit, step = np.datetime_data(dtype)
     if unit not in _ARROW_UNITS or step != 1:
         return time_type(dtype.newbyteorder("=").name)
@@ -41,8 +41,8 @@ def of_numpy(dtype: np.dtype) -> Datatype:
 
 
 def numpy_form(datatype: Datatype) -> np.dtype:
-    """Return NumPy's type of such elements: datetime64, or timedelta64 for durations and times of day."""
-    # NumPy knows no zones: times with one are in UTC, as in the file.
+    """Return the NumPy type of times: datetime64, or timedelta64 for durations and times of day."""
+    # NumPy has no zones: times with a zone stay in UTC, as in the file.
     if datatype.name.startswith(_NUMPY_NAMES):
         return np.dtype(datatype.name)
     unit = datatype.name.partition("[")[2].rstrip("]").partition(",")[0]
@@ -51,30 +51,30 @@ def numpy_form(datatype: Datatype) -> np.dtype:
 
 
 def dtype_name(datatype: Datatype) -> str | None:
-    """Return what NumPy calls the type of plain elements, of times too; None for pairs and structures."""
+    """Return the NumPy name of numbers and times, such as datetime64[s]; None for pairs and structures."""
     return str(numpy_form(datatype)) if datatype.group in TIMES else datatype.numpy_name or None
 
 
 def is_of_numpy(datatype: Datatype) -> bool:
-    """Return whether NumPy's type says all of such a datatype: no date of 4 bytes, and no zone."""
-    return of_numpy(numpy_form(datatype)) is datatype
+    """Return whether a NumPy type determines the datatype, unlike dates of 4 bytes and times with a zone."""
+    return from_numpy(numpy_form(datatype)) is datatype
 
 
 def family(datatype: Datatype) -> tuple[Group, str, str]:
-    """Return the kind of times of any unit: points in time, times of the day or durations; and their zone."""
+    """Return group, NumPy kind and zone of a datatype of times, which times of another unit may share."""
     return datatype.group, numpy_form(datatype).kind, datatype.name.partition(",")[2]
 
 
-def in_unit(block: np.ndarray, datatype: Datatype, wanted: Datatype) -> np.ndarray:
-    """Return times in the finer unit of another datatype; a time beyond its range becomes the last one within."""
+def in_unit(block: np.ndarray, datatype: Datatype, finer: Datatype) -> np.ndarray:
+    """Return times in the unit of a finer datatype; times beyond its range become its first or last time."""
     times = as_times(block, datatype)
-    found = times.astype(numpy_form(wanted))
+    converted = times.astype(numpy_form(finer))
     limits = np.iinfo(np.int64)
     last = np.where(times.view("i8") > 0, limits.max, limits.min + 1)
-    units: np.ndarray = np.where((found.astype(times.dtype) == times) | np.isnat(times), found.view("i8"), last)
-    return units
+    fits = (converted.astype(times.dtype) == times) | np.isnat(times)
+    return np.where(fits, converted.view("i8"), last)
 
 
 def as_times(block: np.ndarray, datatype: Datatype) -> np.ndarray:
-    """Return elements of such a datatype as NumPy's."""
+    """Return times as an array of datetime64 or timedelta64."""
     return block.astype("i8").view(numpy_form(datatype))

@@ -1,4 +1,4 @@
-"""Ops: predefined by MPI, statistics, user-defined; and the gate before them."""
+"""Ops: predefined by MPI, user-defined, and statistics, with their rules and checks."""
 
 from mpired.ops.op import Op, Rules, Use
 from mpired.ops.rules import (

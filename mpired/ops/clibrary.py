@@ -2,11 +2,10 @@
 
     void f(void *invec, void *inoutvec, int *len, MPI_Datatype *datatype);
 
-or, with `:count` behind the symbol, the large-count `MPI_User_function_c`, whose `len` is an
-MPI_Count of 64 bits. `*datatype` is the handle value of the MPI-5.0 ABI: 0x20E for
-MPI_UNSIGNED_LONG and so on as `mpired types --json` lists them, MPI_DATATYPE_NULL for derived types. A
-function that calls MPI has to initialise it, because mpired does without. The function gets copies of the
-operands, so that a write beside them is noticed.
+With `:count` after the symbol it is an `MPI_User_function_c`, whose `len` is an MPI_Count of 64 bits. `*datatype` is
+the handle of the MPI-5.0 ABI, such as 0x20E for MPI_UNSIGNED_LONG (`mpired types --json` lists all), or
+MPI_DATATYPE_NULL for derived types. A function that calls MPI must initialise it, because mpired does not. The function
+gets copies of the operands between canaries, which show a write outside the elements.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ _CANARY_BYTES = 64
 _CANARY = 0xA5
 _ABI = "libmpi_abi"
 _BUILD = f"MPI's ABI build ({_ABI}.so)"
-_MOST = 64 << 20  # bytes of a library that are looked at
-# The names that a library needs of others are in it between zeros.
+_MAX_BYTES = 64 << 20  # the searched part of a library
+# A library contains the names of the libraries that it needs, between zeros.
 _LIBRARIES = re.compile(rb"\0(libmpi\w*\.so[\w.]*)(?=\0)")
 _OPEN_MPI = re.compile(rb"\0ompi_(mpi|op|predefined)_")
 
 
 class CFunction:
-    """A C function that is an op, loaded from a library at a place `LIBRARY.so:SYMBOL`."""
+    """A C function that is an op, from a place `LIBRARY.so:SYMBOL`."""
 
-    counter: Any = ctypes.c_int
-    most = 2**31 - 1  # elements of a call
+    counter: Any = ctypes.c_int  # the type of the count of elements
+    max_count = 2**31 - 1
 
     def __init__(self, kernel: UserKernel) -> None:
         self._place, self._file = kernel.place, os.path.realpath(kernel.file)
@@ -51,7 +50,9 @@ class CFunction:
             reason = f"{kernel.path} has changed, and a process cannot load it twice; start the workers again"
             raise UserOpError(kernel.place, reason)
         try:
-            self._function = ctypes.CDLL(self._file)[symbol]  # one without a slash would be searched for
+            self._function = ctypes.CDLL(self._file)[
+                symbol
+            ]  # a path with a slash, because other names are searched for
         except OSError as error:
             hint = ""
             if missing := re.search(r"undefined symbol: (\w+)", str(error)):
@@ -67,46 +68,46 @@ class CFunction:
         self._function.restype = None
 
     def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
-        """Apply the function to copies between canaries, in as many calls as its counter needs."""
-        step = self.most
+        """Apply the function to copies between canaries, in calls of at most `max_count` elements."""
+        step = self.max_count
         if datatype.is_spread and pieces.overlaps(datatype.typemap, len(invec)) is not False:
-            step = 1  # nothing that it leaves in one element shows in another
+            step = 1  # elements that overlap are copied one by one
         for start in range(0, len(invec), step):
             part = slice(start, start + step)
             lower, upper = _Operand(0, invec[part], datatype), _Operand(1, inoutvec[part], datatype)
             count, handle = len(invec[part]), ctypes.c_void_p(datatype.handle)
-            # Handles of another MPI are other numbers: a function that looks at the datatype has to end there.
-            passed = None if self._is_of_other_mpi else ctypes.byref(handle)
+            # Another MPI has other handles: its functions get a null pointer, so that a read of the datatype crashes.
+            argument = None if self._is_of_other_mpi else ctypes.byref(handle)
             counter = self.counter(count)
-            self._function(lower.address, upper.address, ctypes.byref(counter), passed)
+            self._function(lower.address, upper.address, ctypes.byref(counter), argument)
             if not (lower.intact and upper.intact):
                 raise UserOpError(self._place, f"wrote outside its buffers of {count} elements of {datatype.label}")
             upper.copy_to(inoutvec[part])
 
     @staticmethod
     def explained(path: str, reason: str) -> str:
-        """Return why a worker died that called a function: `reason`, and what the library is linked with."""
+        """Return the reason why a worker died, with a hint if the library is linked with another MPI."""
         if not (other := _other_mpi(path)):
             return reason
         return f"{reason}; it is linked with {other}: compile it with mpicc_abi for {_BUILD}"
 
 
 class LargeCFunction(CFunction):
-    """A C function whose counter has 64 bits."""
+    """A C function with a count of 64 bits."""
 
     counter = ctypes.c_int64
-    most = 2**63 - 1
+    max_count = 2**63 - 1
 
 
 def _other_mpi(path: str) -> str:
-    """Return the library of an MPI with other handles that a library is linked with, "" for none."""
+    """Return the name of another MPI with which a library is linked, "" if there is none."""
     content = b""
     with contextlib.suppress(OSError), open(path, "rb") as file:
-        content = file.read(_MOST)
-    allowed = {_ABI, os.path.basename(os.path.realpath(path)).partition(".so")[0]}  # its own name is in it, too
+        content = file.read(_MAX_BYTES)
+    allowed = {_ABI, os.path.basename(os.path.realpath(path)).partition(".so")[0]}  # a library contains its own name
     names = map(os.fsdecode, _LIBRARIES.findall(content))
     linked = (name for name in names if name.partition(".so")[0] not in allowed)
-    # One that is not linked finds the variables of an Open MPI that the process has loaded.
+    # A library that is not linked with Open MPI can use an Open MPI that the process has loaded.
     return next(linked, "Open MPI" if _OPEN_MPI.search(content) else "")
 
 
@@ -115,13 +116,13 @@ _digests: dict[str, str] = {}
 
 
 class _Operand:
-    """A copy of elements as in the memory of an MPI program, between canaries."""
+    """A copy of elements with the layout of an MPI program, between canaries."""
 
     def __init__(self, which: int, block: np.ndarray, datatype: Datatype) -> None:
         self._run = Run(datatype.typemap, 0, len(block), datatype.extent) if datatype.is_spread else None
         low, high = transfer.reach(self._run) if self._run else (-datatype.origin, block.nbytes - datatype.origin)
-        self._room = _room(which, high - low)  # 0 and 1 have rooms of their own, the same every time
-        self._inside = self._room[_CANARY_BYTES:-_CANARY_BYTES]
+        self._guarded = _guarded_bytes(which, high - low)  # different for both operands, the same for each call
+        self._inside = self._guarded[_CANARY_BYTES:-_CANARY_BYTES]
         # MPI passes the address of displacement 0 of the first element, which need not be the lowest byte.
         self.address = ctypes.c_void_p(self._inside.ctypes.data - low)
         if self._run:
@@ -131,11 +132,12 @@ class _Operand:
 
     @property
     def intact(self) -> bool:
-        """Whether nothing was written beside the elements."""
-        return bool((self._room[:_CANARY_BYTES] == _CANARY).all() and (self._room[-_CANARY_BYTES:] == _CANARY).all())
+        """Whether the canaries are unchanged."""
+        canaries = self._guarded[:_CANARY_BYTES], self._guarded[-_CANARY_BYTES:]
+        return all(bool((canary == _CANARY).all()) for canary in canaries)
 
     def copy_to(self, block: np.ndarray) -> None:
-        """Copy the elements as they are now to an array."""
+        """Copy the elements back to an array."""
         if self._run:
             transfer.whole(self._run).gather(self._inside, block.view(np.uint8))
         else:
@@ -143,8 +145,8 @@ class _Operand:
 
 
 @functools.cache
-def _room(_which: int, nbytes: int) -> np.ndarray:
-    """Return zeros with canaries on both sides; pages of spread elements that are not touched take no memory."""
-    free_block = np.zeros(nbytes + 2 * _CANARY_BYTES, np.uint8)
-    free_block[:_CANARY_BYTES] = free_block[-_CANARY_BYTES:] = _CANARY
-    return free_block
+def _guarded_bytes(_which: int, nbytes: int) -> np.ndarray:
+    """Return zeros between canaries; untouched pages of spread elements take no memory."""
+    octets = np.zeros(nbytes + 2 * _CANARY_BYTES, np.uint8)
+    octets[:_CANARY_BYTES] = octets[-_CANARY_BYTES:] = _CANARY
+    return octets

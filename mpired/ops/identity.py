@@ -1,12 +1,13 @@
-"""The identities of the ops: an element that combined with any other, from either side, gives that one.
+"""The identities of ops: an identity combined with any element, from either side, gives this element.
 
-An exclusive scan can give it to rank 0 (MPI-4.1, 6.11.2), and a new target is filled with it. Each function here
-returns one element of a datatype, as an array without dimensions.
+An exclusive scan can give the identity to rank 0 (MPI-4.1, 6.11.2), and a new target is filled with it. Each function
+returns an element of a datatype, as an array without dimensions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,22 +15,23 @@ import numpy as np
 from mpired.datatypes import Datatype, Group
 
 Identity: TypeAlias = Callable[[Datatype], np.ndarray]
-"""Gives the identity as an element of a datatype, without dimensions.
+"""A function that returns the identity for a datatype.
 
-It raises `TypeError`, `ValueError` or `OverflowError` if the datatype cannot hold it."""
+It raises `TypeError`, `ValueError` or `OverflowError` if the datatype cannot hold the identity."""
 
 
 def _highest(form: np.dtype) -> Any:
     return np.inf if form.kind == "f" else np.iinfo(form).max
 
 
-def _filled(datatype: Datatype, number: Callable[[np.dtype], Any]) -> np.ndarray:
+def _element(datatype: Datatype, number: Callable[[np.dtype], Any]) -> np.ndarray:
+    """Return an element with a number for each form; the index of a pair is the largest."""
     form = datatype.form
     element = np.zeros((), form)
     if datatype.group is Group.PAIR:
         value, index = form.names or ()
         element[value], element[index] = number(form[value]), _highest(form[index])
-    elif form.names is not None:  # a complex number without a NumPy type of its own: its real part
+    elif form.names is not None:  # a complex number that is a structure of two numbers
         element[form.names[0]] = number(form[0])
     else:
         element[()] = number(form)
@@ -37,32 +39,32 @@ def _filled(datatype: Datatype, number: Callable[[np.dtype], Any]) -> np.ndarray
 
 
 def lowest(datatype: Datatype) -> np.ndarray:
-    """Return the lowest value; of pairs with the largest index, which loses every tie."""
-    above = int(datatype.group is Group.DURATION)  # the least integer is NaT
-    return _filled(datatype, lambda form: -np.inf if form.kind == "f" else np.iinfo(form).min + above)
+    """Return the lowest value; for pairs with the largest index, which loses each tie."""
+    above = int(datatype.group is Group.DURATION)  # the minimum integer is NaT
+    return _element(datatype, lambda form: -np.inf if form.kind == "f" else np.iinfo(form).min + above)
 
 
-def _of_each(number: Callable[[np.dtype], Any]) -> Identity:
-    return lambda datatype: _filled(datatype, number)
+def _identity(number: Callable[[np.dtype], Any]) -> Identity:
+    return lambda datatype: _element(datatype, number)
 
 
-highest = _of_each(_highest)  # of pairs with the largest index, too
-zero = _of_each(lambda form: form.type(0))
-one = _of_each(lambda form: form.type(1))
-all_bits = _of_each(lambda form: ~form.type(0))
+highest = _identity(_highest)  # for pairs with the largest index
+zero = _identity(lambda form: form.type(0))
+one = _identity(lambda form: form.type(1))
+all_bits = _identity(lambda form: ~form.type(0))
 
 
+@dataclass(eq=False)
 class UserIdentity:
-    """The identity of a user-defined op: a number, or a list with a number for each field."""
+    """The identity of a user-defined op."""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any  # a number, or a list with a number for each field
 
     def __str__(self) -> str:
         return str(self.value)
 
     def __call__(self, datatype: Datatype) -> np.ndarray:
-        """Return it as an element; two numbers can be a complex one."""
+        """Return the identity as an element; two numbers may be a complex number."""
         value: Any = tuple(self.value) if isinstance(self.value, list) else self.value
         if datatype.group is Group.COMPLEX and isinstance(value, tuple) and datatype.form.names is None:
             value = np.array(value, datatype.component).view(datatype.form)[0] if len(value) == 2 else value  # noqa: PLR2004 - real, imag

@@ -1,7 +1,7 @@
-"""The state of a fold: the elements combined so far, or the intermediate results of a statistic.
+"""The state of a fold: the combined elements of the ranks so far, or the intermediate results of a statistic.
 
-A fold begins a state for each block of elements. For each rank, in order, it fills the `free_block` of the state
-with the rank's elements, and adds them. The result may be asked for after each rank.
+A fold begins a state for each block of elements. For each rank, in order, it reads the elements of the rank into the
+`free_block` of the state, and adds them. The state has a result after each rank.
 """
 
 from __future__ import annotations
@@ -23,68 +23,68 @@ from mpired.ops.op import Op, Steps
 _PAGE = 4096
 # Bytes of temporaries for an element.
 _TEMPORARIES = 16
-# Elements that are left out are set back where at most one in _ONE_IN is; else the others are chosen.
-_ONE_IN = 3
+# A step adds all elements and restores those that are left out, if these are at most one in _RESTORE_RATIO. Otherwise
+# it adds the other elements only.
+_RESTORE_RATIO = 3
 
 Elements: TypeAlias = tuple[np.ndarray, np.ndarray | None]
-"""Elements of a rank, and which of them are there; None if no null is among them."""
+"""Elements of a rank, and the mask of those that are not null, or None if none is null."""
 Reread: TypeAlias = Callable[[int], Elements]
-"""Reads the elements of a rank again, into an array of their own."""
+"""A function that reads the elements of a rank again, into a new array."""
 
 
-def block_of(count: int, form: np.dtype) -> np.ndarray:
-    """Return an array that starts on a page: the kernel copies to there fastest, and SIMD crosses no cache line."""
+def allocate_block(count: int, form: np.dtype) -> np.ndarray:
+    """Return an array at the start of a page, for fast reads, and for SIMD that crosses no cache line."""
     if form.hasobject:
         return np.empty(count, form)
-    free_block = np.empty(count * form.itemsize + _PAGE, np.uint8)
-    start = -free_block.ctypes.data % _PAGE
-    return free_block[start : start + count * form.itemsize].view(form)
+    octets = np.empty(count * form.itemsize + _PAGE, np.uint8)
+    start = -octets.ctypes.data % _PAGE
+    return octets[start : start + count * form.itemsize].view(form)
 
 
 class State:
-    """The state of a block of elements: those of the ranks so far combined, which is all that an op of MPI needs."""
+    """The state of an op of MPI: the combined elements of the ranks so far. It is the base of all states."""
 
-    # There are two blocks. The one in which a kernel leaves its result is the lower rank's for the next; the other one
-    # is read into.
+    # There are two blocks. A kernel leaves its result in one of them; the next rank is read into the other block.
 
     itemsize = 0
-    """About the bytes that an element of the block needs, where that is more than one of the datatype."""
-    of_none = False
-    """Whether there is a result where every element is left out."""
+    """Estimated bytes for an element of the block; 0 for the bytes of an element of the datatype."""
+    has_empty_result = False
+    """Whether there is a result where all ranks leave out the element."""
     counts_indices = False
-    """Whether it takes the values of pairs alone, and knows their indices."""
+    """Whether it reads the values of pairs only, and computes their indices."""
     keeps: tuple[str, ...] = ("nadded", "_running")
-    """The attributes that are all it knows of the ranks so far: with them another process goes on."""
+    """The attributes of a snapshot, with which another process continues."""
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
         self.op = op
         self.datatype = datatype
         self.nranks = nranks
-        self.nadded: int | np.ndarray = 0  # the ranks added; an array where some are left out
-        self.within = op.rules.accumulate_in or datatype  # the datatype that is computed in
-        self.steps = Steps(op, self.within)
-        self.reads_only = op.keeps_upper  # whether it leaves the elements in its free block as they are
-        self.free_block = block_of(0, datatype.form)  # for the next rank's elements
+        self.nadded: int | np.ndarray = 0  # the number of added ranks; an array if elements are left out
+        self.wide_type = op.rules.accumulate_in or datatype  # the datatype of the arithmetic
+        self.steps = Steps(op, self.wide_type)
+        self.reads_only = op.keeps_upper  # whether `add` does not change the free block
+        self.free_block = allocate_block(0, datatype.form)  # for the next rank's elements
         self._blocks = [self.free_block] * 2
 
     def begin(self, _start: int, count: int) -> None:
-        """Begin a block of `count` other elements, from an element on."""
+        """Begin a block of `count` elements; `_start` is the index of the first element."""
         if len(self._blocks[0]) < count:
-            self._blocks = [block_of(count, self.datatype.form) for _ in range(2)]
+            self._blocks = [allocate_block(count, self.datatype.form) for _ in range(2)]
         self.free_block, self._running = (block[:count] for block in self._blocks)
         self.nadded = 0
         self.steps.bounds = None
 
     def fill(self, block: np.ndarray) -> None:
-        """Take the next rank's elements from the free block of another state, where they stay as they are."""
+        """Take the elements of the next rank from the free block of another state, which must not change."""
         if self.reads_only and self.nadded:
             self.free_block = block
         else:
             np.copyto(self.free_block, block)
 
     def add(self, reread: Reread, _not_null: np.ndarray | None = None) -> np.ndarray | None:
-        """Add the elements in the free block, and return which of them overflowed; None for none."""
-        # The mask is None if no element is null; where nulls are allowed there is another state.
+        """Add the elements in the free block, and return the mask of overflowed elements; None if there are none."""
+        # Nulls are not allowed in this state.
         rank, result, overflowed = int(self.nadded), self.free_block, None
         if rank:
             result, overflowed = self.steps(self._running, self.free_block, lambda: reread(rank)[0])
@@ -94,72 +94,72 @@ class State:
         return overflowed
 
     def compiled(self) -> tuple[str, list[np.ndarray]]:
-        """Return the name of the compiled step of later ranks, "" if there is none, and the arrays that it changes."""
+        """Return the name of the compiled step for the next ranks, "" if there is none, and the arrays it changes."""
         is_extreme = self.op.keeps_upper and self.op.rules.nan != "mpi"
         return (self.op.name.lower(), [self._running]) if is_extreme else ("", [])
 
-    def count_rank(self, *, overflows: bool) -> np.ndarray | None:  # noqa: ARG002 - of other states
-        """Count a rank that a compiled step has added, and return which of its elements overflowed."""
+    def count_rank(self, *, overflows: bool) -> np.ndarray | None:  # noqa: ARG002 - for other states
+        """Count a rank that the compiled step has added, and return the mask of overflowed elements."""
         self.nadded += 1
         return None
 
     def result(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-        """Return the results of the ranks so far, which are not null, and which the datatype cannot hold."""
-        # None for all that are not null, and for none that it cannot hold. The elements of one rank stay as they are,
-        # no op touches them (MPI-4.1, 6.9.5).
+        """Return the results of the ranks so far, the mask of valid results, and the mask of overflowed results."""
+        # The masks are None if all results are valid, and if none overflowed. No op is applied to the elements of a
+        # single rank (MPI-4.1, 6.9.5).
         return self.op.lower(self._running, self.datatype) if self.nadded > 1 else self._running, None, None
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state after the ranks so far, in arrays of its own, which can be pickled."""
+        """Return a picklable copy of the state after the ranks so far."""
         return {name: copy.deepcopy(getattr(self, name)) for name in self.keeps}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Go on after the ranks that another state of the same block was given; this one has begun with it."""
+        """Continue after the ranks of a snapshot of the same block; `begin` was called."""
         for name, value in snapshot.items():
             setattr(self, name, value)
 
 
 class Planes(State):
-    """The base of states that are some numbers for each element, each kind of them in an array: a plane."""
+    """The base of states with planes: arrays with a number for each element, such as the mean so far.
 
-    # Elements that are left out are not added. `nadded` is the number of the ranks added: one for all elements, as
-    # long as it is the same for all, or an array.
+    `nadded` is an integer until elements are left out, and then an array with the number of ranks of each element.
+    """
 
     keeps: tuple[str, ...] = ("nadded", "rank", "planes", "_reported", "_nulls")
     compiled_step = ""
-    """The name of the compiled form of `step`, if there is one."""
+    """The name of the compiled `step`, "" if there is none."""
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
         super().__init__(op, datatype, nranks)
         self.planes: list[np.ndarray] = []
         self.rank = -1
-        self._form_of_n = np.min_scalar_type(-nranks - 1)  # short: all are gone through for each rank
+        self._nadded_form = np.min_scalar_type(-nranks - 1)  # the narrowest form, because each rank changes all of them
         self.reads_only = True
         self.count = 0
         self._reported: np.ndarray | None = None
         self._nulls: np.ndarray | None = None
 
     @property
-    def itemsize(self) -> int:  # type: ignore[override] # an attribute of the class where it is the same for all
-        """Bytes of an element, the planes, and temporaries."""
+    def itemsize(self) -> int:  # type: ignore[override] # a class attribute in the base
+        """Bytes of an element, of the planes, and of temporaries."""
         return self.datatype.itemsize + sum(form.itemsize for form in self.forms()) + _TEMPORARIES
 
     def forms(self) -> list[np.dtype]:
-        """Return the forms of the planes at the beginning."""
+        """Return the forms of the planes."""
         return []
 
     def step(self, _elements: np.ndarray) -> np.ndarray | None:
-        """Add elements to the planes, and return which of them overflowed, where that is not seen in the planes."""
-        # `nadded` has them already. They are not written over: they may be the elements of other states, too.
+        """Add elements to the planes, and return the mask of overflow that infinities in the planes do not show."""
+        # `nadded` includes the rank. The elements are shared with other states, and must not change.
         return None
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the results, where `nadded` is not 0, and which of them overflowed. The planes stay as they are."""
+        """Return the results where `nadded` is not 0, and the mask of overflowed results. The planes do not change."""
         raise NotImplementedError
 
     def in_form(self, numbers: np.ndarray, wrapped: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return numbers in the datatype of the results, and which of them that cannot hold, or have wrapped."""
-        # Planes stay as they are. Those with two numbers for each element have the parts of complex ones.
+        """Return numbers in the datatype of the results, and the mask of those that overflow or have wrapped."""
+        # Planes do not change. Numbers with two columns are the parts of complex numbers.
         result, is_plane = self.op.result(self.datatype), any(numbers is plane for plane in self.planes)
         results, lost = converted(numbers, result.form if numbers.ndim == 1 else result.component, copy=is_plane)
         if numbers.ndim > 1:
@@ -167,16 +167,16 @@ class Planes(State):
         return results, either(lost, wrapped)
 
     def begin(self, _start: int, count: int) -> None:
-        """Begin a block of `count` other elements."""
+        """Begin a block of `count` elements."""
         if len(self.free_block) != count:
-            self.free_block = block_of(count, self.datatype.form)
+            self.free_block = allocate_block(count, self.datatype.form)
         self.count = count
         self.planes = [np.zeros(count, form) for form in self.forms()]
         self.nadded, self.rank = 0, -1
         self._reported = self._nulls = self.steps.bounds = None
 
     def fill(self, block: np.ndarray) -> None:
-        """Let the free block be that of the other state."""
+        """Use the free block of another state."""
         self.free_block = block
 
     def add(self, reread: Reread, not_null: np.ndarray | None = None) -> np.ndarray | None:
@@ -185,140 +185,141 @@ class Planes(State):
         self.rank += 1
         if not_null is not None and self.op.rules.nulls == "propagate":
             self._nulls = ~not_null if self._nulls is None else self._nulls | ~not_null
-        valid, noted = valid_of(elements, not_null, self.datatype, self.op), list[object]()
-        with np.errstate(over="call", call=lambda *each: noted.append(each)):
+        valid, flags = valid_of(elements, not_null, self.datatype, self.op), list[object]()
+        with np.errstate(over="call", call=lambda *error: flags.append(error)):
             if valid is None:
                 self.nadded = self.nadded + 1
                 overflowed = self.step(elements)
             else:
                 overflowed = self._step_where(valid, elements)
-        if noted and overflowed is None and self.op.rules.overflow != "wrap":
+        if flags and overflowed is None and self.op.rules.overflow != "wrap":
             overflowed = self._infinite()
-        if overflowed is not None and self._nulls is not None:  # a result that is null cannot overflow any more
+        if overflowed is not None and self._nulls is not None:  # a null result cannot overflow
             overflowed &= ~self._nulls
             return overflowed if overflowed.any() else None
         return overflowed
 
     def compiled(self) -> tuple[str, list[np.ndarray]]:
-        """Return the compiled step; it takes all elements, and computes in doubles."""
+        """Return the compiled step if no rule excludes it: it adds all elements, in doubles."""
         rules = self.op.rules
         is_plain = isinstance(self.nadded, int) and not rules.leaves_out and not rules.weights and not rules.exact
         is_double = all(plane.dtype == np.float64 and plane.ndim == 1 for plane in self.planes)
         return (self.compiled_step if is_plain and is_double else "", self.planes)
 
     def count_rank(self, *, overflows: bool) -> np.ndarray | None:
-        """Count a rank, and look for overflow in the planes."""
+        """Count a rank, and check the planes for overflow."""
         self.nadded, self.rank = self.nadded + 1, self.rank + 1
         return self._infinite() if overflows and self.op.rules.overflow != "wrap" else None
 
     def _step_where(self, valid: np.ndarray, elements: np.ndarray) -> np.ndarray | None:
-        """Add some of the elements."""
+        """Add the valid elements."""
         if isinstance(self.nadded, int):
-            self.nadded = np.full(self.count, self.nadded, self._form_of_n)
+            self.nadded = np.full(self.count, self.nadded, self._nadded_form)
         planes, n = self.planes, self.nadded
-        (lacking,) = (~valid).nonzero()
-        if len(lacking) * _ONE_IN <= self.count:
-            return self._step_but(lacking, elements, n)
-        (chosen,) = valid.nonzero()
-        n[chosen] += 1
-        if not len(chosen):
+        (excluded,) = (~valid).nonzero()
+        if len(excluded) * _RESTORE_RATIO <= self.count:
+            return self._step_and_restore(excluded, elements, n)
+        (included,) = valid.nonzero()
+        n[included] += 1
+        if not len(included):
             return None
-        self.planes, self.nadded = [plane[chosen] for plane in planes], n[chosen]
-        some = self.step(elements[chosen])
+        self.planes, self.nadded = [plane[included] for plane in planes], n[included]
+        partial = self.step(elements[included])
         for plane, part in zip(planes, self.planes, strict=True):
-            plane[chosen] = part
+            plane[included] = part
         self.planes, self.nadded = planes, n
-        if some is None:
+        if partial is None:
             return None
         overflowed = np.zeros(self.count, np.bool_)
-        overflowed[chosen] = some
+        overflowed[included] = partial
         return overflowed
 
-    def _step_but(self, lacking: np.ndarray, elements: np.ndarray, n: np.ndarray) -> np.ndarray | None:
-        """Add all elements but a few, which is quicker than to choose the many: for these the planes are set back."""
-        filled = elements.copy()  # the free block may be the state itself
-        filled[lacking] = np.zeros((), elements.dtype)
-        before = [plane[lacking] for plane in self.planes]
+    def _step_and_restore(self, excluded: np.ndarray, elements: np.ndarray, n: np.ndarray) -> np.ndarray | None:
+        """Add all elements, and restore the planes at the excluded elements; this is faster if few are excluded."""
+        filled = elements.copy()  # other states may share the free block
+        filled[excluded] = np.zeros((), elements.dtype)
+        saved = [plane[excluded] for plane in self.planes]
         self.nadded = n + 1
         overflowed = self.step(filled)
-        self.nadded[lacking] -= 1
-        for plane, old in zip(self.planes, before, strict=True):
-            plane[lacking] = old
+        self.nadded[excluded] -= 1
+        for plane, numbers in zip(self.planes, saved, strict=True):
+            plane[excluded] = numbers
         if overflowed is not None:
-            overflowed[lacking] = False
+            overflowed[excluded] = False
         return overflowed
 
     def so_far(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """Yield the elements of each rank so far, read again, and which of them are not left out; None for all."""
+        """Read each rank so far again, and yield its elements with the mask of valid elements, or None for all."""
         for rank in range(self.rank + 1):
             elements, not_null = self._reread(rank)
             yield elements, valid_of(elements, not_null, self.datatype, self.op)
 
     def _infinite(self) -> np.ndarray | None:
-        """Return which elements are infinite now, though those of all ranks are finite, unless it is known of them."""
-        bad = np.logical_or.reduce([~_finite(plane, self.count) for plane in self.planes if plane.dtype.kind == "f"])
+        """Return the mask of elements that are infinite for the first time although those of all ranks are finite."""
+        planes = [plane for plane in self.planes if plane.dtype.kind == "f"]
+        infinite = np.logical_or.reduce([~_finite(plane, self.count) for plane in planes])
         reported = np.zeros(self.count, np.bool_) if self._reported is None else self._reported
-        bad &= ~reported
-        for elements, valid in self.so_far() if bad.any() else ():
+        infinite &= ~reported
+        for elements, valid in self.so_far() if infinite.any() else ():
             finite = _finite(numbers_of(elements, self.datatype), self.count)
-            bad &= finite if valid is None else finite | ~valid
-        self._reported = reported | bad
-        return bad if bad.any() else None
+            infinite &= finite if valid is None else finite | ~valid
+        self._reported = reported | infinite
+        return infinite if infinite.any() else None
 
     def result(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-        """Return the results, with a value in the place of absent ones, which are valid if nulls are an error."""
+        """Return the results; a result without elements is a fill value, and null if nulls are allowed."""
         results, overflowed = self.finished()
         results = self.op.lower(results, self.op.result(self.datatype))
-        self._copy_nans_of_one(results)
-        none = self._nulls  # a null stands for it, or no rank has the element
-        if not isinstance(self.nadded, int) and not self.of_none:
-            none = self.nadded == 0 if none is None else none | (self.nadded == 0)
-        if none is None or not none.any():
+        self._restore_single_nans(results)
+        null = self._nulls
+        if not isinstance(self.nadded, int) and not self.has_empty_result:
+            null = self.nadded == 0 if null is None else null | (self.nadded == 0)
+        if null is None or not null.any():
             return results, None, overflowed
         value = absent(self.op.result(self.datatype), self.op)
-        results[none] = np.zeros((), results.dtype)[()] if value is None else value
-        valid = ~none if self.op.rules.nulls != "error" else None
-        return results, valid, None if overflowed is None else overflowed & ~none
+        results[null] = np.zeros((), results.dtype)[()] if value is None else value
+        valid = ~null if self.op.rules.nulls != "error" else None
+        return results, valid, None if overflowed is None else overflowed & ~null
 
-    def _copy_nans_of_one(self, results: np.ndarray) -> None:
-        """Give each NaN that a single rank has the bits that it has there, if results are of the same datatype."""
+    def _restore_single_nans(self, results: np.ndarray) -> None:
+        """Restore the bits of NaN in results of a single rank, if results have the datatype of the elements."""
         if results.dtype != self.datatype.form or self.datatype.group not in Group.FLOATING_POINT | Group.COMPLEX:
             return
         single = np.equal(self.nadded, 1).reshape(-1, 1)
         numbers = numbers_of(results, self.datatype).reshape(self.count, -1)
         single = single & np.isnan(numbers) if single.any() else single
         for elements, valid in self.so_far() if single.any() else ():
-            theirs = numbers_of(elements, self.datatype).reshape(self.count, -1)
-            copied = single & np.isnan(theirs) & (True if valid is None else valid.reshape(-1, 1))
-            numbers[copied] = theirs[copied]
+            originals = numbers_of(elements, self.datatype).reshape(self.count, -1)
+            copied = single & np.isnan(originals) & (True if valid is None else valid.reshape(-1, 1))
+            numbers[copied] = originals[copied]
 
 
 def _finite(plane: np.ndarray, count: int) -> np.ndarray:
-    """Return the elements of which all numbers in a plane are finite."""
+    """Return the mask of elements whose numbers in a plane are finite."""
     finite: np.ndarray = np.isfinite(plane).reshape(count, -1).all(axis=1)
     return finite
 
 
 def numbers_of(elements: np.ndarray, datatype: Datatype) -> np.ndarray:
-    """Return the numbers in elements: of complex ones the real and imaginary parts, of pairs the values."""
+    """Return the numbers in elements: real and imaginary parts, the values of pairs, or the elements."""
     if datatype.group is Group.COMPLEX:
         return elements.view(datatype.component)
     return elements[datatype.form.names[0]] if datatype.group is Group.PAIR and datatype.form.names else elements
 
 
 def valid_of(elements: np.ndarray, not_null: np.ndarray | None, datatype: Datatype, op: Op) -> np.ndarray | None:
-    """Return the mask of the elements that count, which are `not_null`; None for all."""
+    """Return the mask of elements that the rules do not leave out, and that are not null; None for all."""
     rules = op.rules
     if rules.nan != "ignore" and rules.missing is None:
         return None if not_null is None or not_null.all() else not_null
     numbers = numbers_of(elements, datatype)
     out = np.zeros(len(numbers), np.bool_)
     if rules.nan == "ignore" and datatype.group in TIMES:
-        out |= np.isnan(numbers.view(datatype.compared))  # which is so of NaT
+        out |= np.isnan(numbers.view(datatype.compared))  # true for NaT
     elif rules.nan == "ignore" and numbers.dtype.kind == "f":
         np.isnan(numbers, out=out)
     if rules.missing is not None:
-        out |= numbers == np.array(rules.missing).astype(numbers.dtype)  # in their own precision
+        out |= numbers == np.array(rules.missing).astype(numbers.dtype)  # in the precision of the elements
     valid: np.ndarray = ~np.any(out.reshape(len(elements), -1), axis=1)
     if not_null is not None:
         valid &= not_null
@@ -326,9 +327,8 @@ def valid_of(elements: np.ndarray, not_null: np.ndarray | None, datatype: Dataty
 
 
 def absent(result: Datatype, op: Op) -> object:
-    """Return what a result is where formats need a value, and there is none: NaN, NaT, or what stands for missing."""
-    # The index of a pair is -1, or else the largest; the imaginary part of a complex number is 0. None if the datatype
-    # of the results has no such value.
+    """Return the fill value of results without elements: NaN, NaT, or the value of `missing`; None if there is none."""
+    # The index of a pair is -1, or the largest unsigned integer; the imaginary part of a complex number is 0.
     form, number = result.form, op.rules.missing
     value = form[0] if result.group in Group.PAIR | Group.COMPLEX and form.names else form
     if number is None and value.kind in "fc":
@@ -339,44 +339,44 @@ def absent(result: Datatype, op: Op) -> object:
     return number if number is None or form.names is None else (number, np.array(second).astype(form[1]))
 
 
-def may_be_null(op: Op, datatype: Datatype, lacking: Sequence[bool]) -> bool:
-    """Return whether a result may be null; `lacking` says for each rank whether it may lack elements."""
+def may_be_null(op: Op, datatype: Datatype, nullable: Sequence[bool]) -> bool:
+    """Return whether a result may be null; `nullable` is true for each rank that may have nulls."""
     rules = op.rules
-    if rules.nulls == "error" or not lacking:
+    if rules.nulls == "error" or not nullable:
         return False
-    if rules.nulls == "propagate" and any(lacking):
+    if rules.nulls == "propagate" and any(nullable):
         return True
-    floating = numbers_of(np.empty(0, datatype.form), datatype).dtype.kind == "f"
-    left_out = rules.missing is not None or (rules.nan == "ignore" and floating)
-    return (left_out or all(lacking)) and not state_of(op, datatype, len(lacking)).of_none
+    is_floating = numbers_of(np.empty(0, datatype.form), datatype).dtype.kind == "f"
+    leaves_out = rules.missing is not None or (rules.nan == "ignore" and is_floating)
+    return (leaves_out or all(nullable)) and not state_of(op, datatype, len(nullable)).has_empty_result
 
 
 def stands_for_null(op: Op, datatype: Datatype) -> bool:
-    """Return whether results of elements of a datatype have a value that stands for null where a format has none."""
+    """Return whether results have a fill value, for formats without nulls."""
     return absent(op.result(datatype), op) is not None
 
 
 class Chosen(Planes):
-    """The elements combined so far by an op of MPI, but those left out; they may be combined in another datatype."""
+    """The state of an op of MPI with rules: elements may be left out, and combined in a wider datatype."""
 
     def forms(self) -> list[np.dtype]:
-        """Return the form that is computed in."""
-        return [self.within.form]
+        """Return the form of the arithmetic."""
+        return [self.wide_type.form]
 
     def step(self, elements: np.ndarray) -> np.ndarray | None:
-        """Combine the elements so far with others; the first of each is copied."""
-        upper, lost = converted(elements, self.within.form)
+        """Combine the elements so far with those of a rank; the first element is copied."""
+        upper, lost = converted(elements, self.wide_type.form)
         if isinstance(self.nadded, int) and self.nadded == 1:
             self.planes = [upper]
             return lost
         if not isinstance(self.nadded, int):
-            self.steps.bounds = None  # they are those of other elements
+            self.steps.bounds = None  # the bounds are of other elements
         (running,) = self.planes
-        result, overflowed = self.steps(running, upper, lambda: elements.astype(self.within.form))
+        result, overflowed = self.steps(running, upper, lambda: elements.astype(self.wide_type.form))
         if not isinstance(self.nadded, int):
             first = self.nadded == 1
             if first.any():
-                np.copyto(result, elements.astype(self.within.form), where=first)
+                np.copyto(result, elements.astype(self.wide_type.form), where=first)
             if overflowed is not None:
                 overflowed &= ~first
         self.planes = [result]
@@ -388,9 +388,9 @@ class Chosen(Planes):
 
 
 class Located(State):
-    """MINLOC or MAXLOC of plain values with indices that are counted: the best values so far, and their indices."""
+    """The state of MINLOC or MAXLOC on values with computed indices: the best values so far, and their indices."""
 
-    # The result is that of the pairs (MPI-4.1, 6.9.4), without building a pair of each element of each rank.
+    # The results are those of pairs (MPI-4.1, 6.9.4), but only results become pairs.
 
     counts_indices = True
     keeps: tuple[str, ...] = ("nadded", "_best", "_from")
@@ -400,26 +400,29 @@ class Located(State):
         assert op.extreme is not None  # noqa: S101 - no other op takes pairs
         self._extreme = op.extreme
         self._better = np.greater if op.extreme is np.maximum else np.less
-        self._firsts, self._counting = firsts, counting  # the first index of each rank; whether it rises by one
+        self._firsts, self._counting = (
+            firsts,
+            counting,
+        )  # the first index of each rank; whether it increases with the element
         self._rises = all(a < b for a, b in itertools.pairwise(firsts))
         value, index = datatype.form[0], datatype.form[1]
-        self._values = [block_of(0, value)] * 3
-        self._indices = [block_of(0, index)] * 2
-        self._pairs = block_of(0, datatype.form)
+        self._values = [allocate_block(0, value)] * 3
+        self._indices = [allocate_block(0, index)] * 2
+        self._pairs = allocate_block(0, datatype.form)
 
     def begin(self, start: int, count: int) -> None:
-        """Begin a block of `count` other elements."""
+        """Begin a block of `count` elements; `start` is the index of the first element."""
         if len(self._values[0]) < count:
-            self._values = [block_of(count, each.dtype) for each in self._values]
-            self._indices = [block_of(count, each.dtype) for each in self._indices]
+            self._values = [allocate_block(count, values.dtype) for values in self._values]
+            self._indices = [allocate_block(count, indices.dtype) for indices in self._indices]
             self._pairs = np.zeros(count, self.datatype.form)
-        self._best, self.free_block, self._spare = (each[:count] for each in self._values)
-        self._from, self._change = (each[:count] for each in self._indices)
+        self._best, self.free_block, self._spare = (values[:count] for values in self._values)
+        self._from, self._change = (indices[:count] for indices in self._indices)
         self._counted = np.arange(start, start + count) if self._counting else 0
         self.nadded = 0
 
     def add(self, _reread: Reread, _not_null: np.ndarray | None = None) -> None:
-        """Let the values in the free block win or not."""
+        """Keep the better of the values so far and the values in the free block, with their indices."""
         index = np.asarray(self._firsts[int(self.nadded)] + self._counted).astype(self._from.dtype)
         self.nadded += 1
         if self.nadded == 1:
@@ -431,13 +434,13 @@ class Located(State):
         self._extreme(best, values, out=self._spare)
         doubtful = self._spare == 0
         if values.dtype.kind == "f":
-            # A NaN wins, and is not better than another.
+            # NaN wins against numbers, but not against another NaN.
             takes |= np.isnan(values) & ~np.isnan(best)
             doubtful |= np.isnan(self._spare)
         if not self._rises:
             tied = (values == best) | (doubtful & (values != values) & (best != best))  # noqa: PLR0124 - both are NaN
             takes |= tied & (index < self._from)
-        if doubtful.any():  # which bits a zero or a NaN has, is that of the one that wins
+        if doubtful.any():  # the bits of a zero or NaN are those of the winner
             np.copyto(self._spare, np.where(takes, values, best), where=doubtful)
         np.subtract(index, self._from, out=self._change)
         self._change *= takes
@@ -453,7 +456,7 @@ class Located(State):
 
 
 class Chain:
-    """The states with compiled steps among some that have begun: they share one pass through the elements of a rank."""
+    """The compiled steps of several states, which share one pass through the elements of a rank."""
 
     def __init__(self, states: Sequence[State], block: np.ndarray) -> None:
         self.states: list[State] = []
@@ -467,7 +470,7 @@ class Chain:
         self._steps = (native.Step * len(steps))(*steps)
 
     def add(self, block: np.ndarray, valid: np.ndarray | None) -> bool:
-        """Add the elements of the next rank, all of which are valid, and return whether a number overflowed."""
+        """Add the elements of the next rank, and return whether a number overflowed; a mask ends the chain."""
         if valid is not None:
             self.states = []
         if not self.states:
@@ -477,7 +480,7 @@ class Chain:
 
 
 def converted(numbers: np.ndarray, form: np.dtype, *, copy: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return numbers in another form, and which of them are beyond its bounds, where integers wrap; None for none."""
+    """Return numbers in another form, with integers that wrap, and the mask of numbers beyond its bounds, or None."""
     results = numbers.astype(form, copy=copy)
     if np.can_cast(numbers.dtype, form):
         return results, None
@@ -486,19 +489,19 @@ def converted(numbers: np.ndarray, form: np.dtype, *, copy: bool = True) -> tupl
     elif numbers.dtype.kind in "iu":
         limits = np.iinfo(form)
         lost = (numbers < limits.min) | (numbers > limits.max)
-    else:  # the largest integer may round to the next one
+    else:  # the maximum integer may round up
         limits = np.iinfo(form)
         lost = ~((numbers >= limits.min) & (numbers < float(limits.max + 1)))
-        if lost.any():  # C does not define these
-            rest = np.fmod(np.nan_to_num(numbers[lost], posinf=0, neginf=0), 2.0**64)
-            whole = np.abs(rest).astype("u8")
-            results[lost] = np.where(rest < 0, -whole, whole).astype(form)
+        if lost.any():  # C does not define their conversion
+            remainders = np.fmod(np.nan_to_num(numbers[lost], posinf=0, neginf=0), 2.0**64)
+            magnitudes = np.abs(remainders).astype("u8")
+            results[lost] = np.where(remainders < 0, -magnitudes, magnitudes).astype(form)
     return results, lost if lost.any() else None
 
 
-def either(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:
-    """Return which elements are in one of two masks; None for none."""
-    mask = one if other is None else other if one is None else one | other
+def either(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
+    """Return the union of two masks; None stands for an empty mask."""
+    mask = a if b is None else b if a is None else a | b
     return None if mask is None or not mask.any() else mask
 
 
@@ -507,7 +510,7 @@ def state_of(op: Op, datatype: Datatype, nranks: int) -> State:
     rules = op.rules
     kind = (op.exact_state if rules.exact else None) or op.state
     if kind is None:  # an op of MPI
-        chosen = rules.leaves_out or rules.accumulate_in is not None or rules.result_type is not None
-        kind = Chosen if chosen else State
+        has_rules = rules.leaves_out or rules.accumulate_in is not None or rules.result_type is not None
+        kind = Chosen if has_rules else State
     state: State = kind(op, datatype, nranks)
     return state

@@ -42,25 +42,25 @@ _SUMS = _WIDER | {"exact"}
 _SPREAD = _SUMS | {"ddof"}
 
 
-def _op(name: str, kernel: Kernel, groups: Group, doc: str, identity: Identity | None, **rest: Any) -> Op:
+def _op(name: str, kernel: Kernel, groups: Group, doc: str, identity: Identity | None, **fields: Any) -> Op:
     """Return the row of an op of MPI."""
     nan = _PROPAGATES if groups & (_ROUNDED | Group.PAIR) else None
-    return Op(name, kernel, groups, doc, "6.9.2", identity, nan, None)._replace(**rest)
+    return Op(name, kernel, groups, doc, "6.9.2", identity, nan, None)._replace(**fields)
 
 
-def _statistic(name: str, groups: Group, doc: str, state: Callable[[Op, Datatype, int], State], **rest: Any) -> Op:
-    """Return the row of a statistic, which collectives alone take; its state combines, perhaps by a kernel."""
+def _statistic(name: str, groups: Group, doc: str, state: Callable[[Op, Datatype, int], State], **fields: Any) -> Op:
+    """Return the row of a statistic, which collectives take; its state combines elements, perhaps with a kernel."""
     row = Op(name, kernels.no_op, groups, doc, "", None, _PROPAGATES, state, commute=False, uses=Use.REDUCE)
-    return row._replace(**rest)
+    return row._replace(**fields)
 
 
 OPS: tuple[Op, ...] = (
     _op("MAX", twinned("max", kernels.extreme(np.maximum), keeps_upper=True), _COMPARED,
         "maximum; NaN propagates", identity.lowest, keeps_upper=True, synonyms=(max, np.max), method="maximum",
-        takes=_WITHIN, mpi_kernel=kernels.chosen(np.greater), is_within=True),
+        takes=_WITHIN, mpi_kernel=kernels.mpi_extreme(np.greater), is_within=True),
     _op("MIN", twinned("min", kernels.extreme(np.minimum), keeps_upper=True), _COMPARED,
         "minimum; NaN propagates", identity.highest, keeps_upper=True, synonyms=(min, np.min), method="minimum",
-        takes=_WITHIN, mpi_kernel=kernels.chosen(np.less), is_within=True),
+        takes=_WITHIN, mpi_kernel=kernels.mpi_extreme(np.less), is_within=True),
     _op("SUM", twinned("sum", kernels.add), _ADDED, "sum; integers wrap as in C", identity.zero, synonyms=(sum, np.sum),
         rounds=_ROUNDED, exact=_PLUS, exact_state=statistics.Sum, takes=_SUMS,
         mpi_kernel=kernels.add, ufunc=np.add, method="sum"),
@@ -75,32 +75,32 @@ OPS: tuple[Op, ...] = (
     _op("BXOR", kernels.elementwise(np.bitwise_xor), _BITS, "bitwise exclusive or", identity.zero),
     _op("MAXLOC", twinned("maxloc", kernels.locate(np.greater)), Group.PAIR,
         "maximum and its index; ties: the smallest", identity.lowest,
-        section="6.9.4", mpi_kernel=kernels.unordered(np.greater), extreme=np.maximum, is_within=True),
+        section="6.9.4", mpi_kernel=kernels.mpi_locate(np.greater), extreme=np.maximum, is_within=True),
     _op("MINLOC", twinned("minloc", kernels.locate(np.less)), Group.PAIR,
         "minimum and its index; ties: the smallest", identity.highest,
-        section="6.9.4", mpi_kernel=kernels.unordered(np.less), extreme=np.minimum, is_within=True),
+        section="6.9.4", mpi_kernel=kernels.mpi_locate(np.less), extreme=np.minimum, is_within=True),
     _op("REPLACE", kernels.replace, _ANY_TYPE, "value of the origin; accumulate only", None,
-        section="12.3.4", nan=_COPIED, commute=False, uses=_RMA, lower=kernels.as_it_is),
+        section="12.3.4", nan=_COPIED, commute=False, uses=_RMA, lower=kernels.unchanged),
     _op("NO_OP", kernels.no_op, _ANY_TYPE, "value of the target; fetch only", None,
-        section="12.3.4", nan=_COPIED, commute=False, uses=Use.FETCH, origin=False, lower=kernels.as_it_is),
+        section="12.3.4", nan=_COPIED, commute=False, uses=Use.FETCH, origin=False, lower=kernels.unchanged),
 )  # fmt: skip
 
 MAX, MIN, SUM, PROD, LAND, BAND, LOR, BOR, LXOR, BXOR, MAXLOC, MINLOC, REPLACE, NO_OP = OPS
 
 STATISTICS: tuple[Op, ...] = (
     _statistic("MEAN", _NUMBER, "sum divided by the number of ranks", statistics.Mean,
-               gives=statistics.number, takes=_SUMS | {"weights"}, rounds=_ROUNDED, synonyms=(np.mean,), method="mean",
-               is_within=True),
+               gives=statistics.mean_type, takes=_SUMS | {"weights"}, rounds=_ROUNDED, synonyms=(np.mean,),
+               method="mean", is_within=True),
     _statistic("VAR", _NUMBER, "variance", statistics.Variance, exact_state=statistics.ExactVariance,
-               gives=statistics.real, takes=_SPREAD, rounds=_ROUNDED, synonyms=(np.var,), method="variance",
+               gives=statistics.variance_type, takes=_SPREAD, rounds=_ROUNDED, synonyms=(np.var,), method="variance",
                power=2),
     _statistic("STD", _NUMBER, "standard deviation", statistics.Variance, exact_state=statistics.ExactVariance,
-               gives=statistics.real, takes=_SPREAD, rounds=_ROUNDED, ufunc=np.sqrt, synonyms=(np.std,),
+               gives=statistics.variance_type, takes=_SPREAD, rounds=_ROUNDED, ufunc=np.sqrt, synonyms=(np.std,),
                method="standard_deviation"),
     _statistic("RMS", _NUMBER, "square root of the mean of the squares", statistics.RootMeanSquare,
-               gives=statistics.real, takes=_SUMS, rounds=_ROUNDED, method="root_mean_square"),
+               gives=statistics.variance_type, takes=_SUMS, rounds=_ROUNDED, method="root_mean_square"),
     _statistic("COUNT", _ANY_TYPE, "ranks with a value that is not left out", statistics.Count,
-               gives=statistics.integer, nan=_COUNTED, commute=True, power=0),
+               gives=statistics.count_type, nan=_COUNTED, commute=True, power=0),
     _statistic("RANGE", ORDERED, "maximum minus minimum", statistics.Range,
                synonyms=(np.ptp,), takes=_WIDER, commute=True, method="range"),
     _statistic("ABSMAX", ORDERED, "largest magnitude", statistics.Magnitude, kernel=MAX.kernel,
@@ -108,33 +108,33 @@ STATISTICS: tuple[Op, ...] = (
     _statistic("ABSMIN", ORDERED, "smallest magnitude", statistics.Magnitude, kernel=MIN.kernel,
                takes=_WIDER, commute=True, method="minimum_absolute_value"),
     _statistic("FIRST", _ANY_TYPE, "element of the first rank", Chosen, kernel=NO_OP.kernel,
-               nan=_COPIED, rounds=_ROUNDED, lower=kernels.as_it_is, is_within=True),
+               nan=_COPIED, rounds=_ROUNDED, lower=kernels.unchanged, is_within=True),
     _statistic("LAST", _ANY_TYPE, "element of the last rank", Chosen, kernel=REPLACE.kernel,
-               nan=_COPIED, rounds=_ROUNDED, lower=kernels.as_it_is, is_within=True),
+               nan=_COPIED, rounds=_ROUNDED, lower=kernels.unchanged, is_within=True),
     _statistic("MEDIAN", ORDERED, "median; mean of the middle two if even", statistics.Quantile,
-               gives=statistics.number, takes=_WIDER, synonyms=(np.median,), commute=True, method="median",
+               gives=statistics.mean_type, takes=_WIDER, synonyms=(np.median,), commute=True, method="median",
                is_within=True),
     _statistic("QUANTILE", ORDERED, "quantile, such as quantile:0.9", statistics.Quantile,
-               gives=statistics.number, takes=_WIDER, commute=True, is_within=True),
+               gives=statistics.mean_type, takes=_WIDER, commute=True, is_within=True),
 )  # fmt: skip
 """Statistics of ensembles, which MPI does not have."""
 
 COMPARE_AND_SWAP = _op("COMPARE_AND_SWAP", kernels.replace, _INTEGER | Group.LOGICAL | Group.BYTE,
     "the origin's value where the target's is the one expected", None,
     section="12.3.5", commute=False, uses=Use.FETCH)  # fmt: skip
-"""The op of MPI_Compare_and_swap (MPI-4.1, 12.3.5); the transaction compares the element."""
+"""The op of MPI_Compare_and_swap (MPI-4.1, 12.3.5). The transaction compares the element, the kernel replaces it."""
 
 _BY_NAME = {row.name: row for row in (*OPS, *STATISTICS)}
-_ELSEWHERE = {
+_OTHER_NAMES = {
     "ADD": "SUM", "TOTAL": "SUM", "MULTIPLY": "PROD", "AVG": "MEAN", "AVERAGE": "MEAN", "VARIANCE": "VAR",
     "STANDARDDEVIATION": "STD", "PERCENTILE": "QUANTILE", "P": "QUANTILE", "Q": "QUANTILE", "ARGMAX": "MAXLOC",
     "ARGMIN": "MINLOC", "ALL": "LAND", "ANY": "LOR",
 }  # fmt: skip
-"""Names of other programs, without `_` and digits, and the ops that do the same."""
+"""Names in other programs, without `_` and digits, of the same ops."""
 
 
-def _reduced(op: Op) -> tuple[Callable[..., Op], tuple[object, ...]]:
-    """Return what pickle keeps of an op: the kernel of a user-defined one knows where its code lies."""
+def _reduce(op: Op) -> tuple[Callable[..., Op], tuple[object, ...]]:
+    """Return the function and the arguments that pickle stores for an op; a user-defined kernel loads its code."""
     return (Op, tuple(op)) if op.user else (_predefined, (op.name, op.rules))
 
 
@@ -142,41 +142,41 @@ def _predefined(name: str, rules: Rules) -> Op:
     return ruled(_BY_NAME[name], rules)
 
 
-copyreg.pickle(Op, _reduced)
+copyreg.pickle(Op, _reduce)
 
 
 def user_op(name: str, kernel: UserKernel) -> Op:
-    """Return the row of a user-defined op: any datatype of MPI, but for reductions only (MPI-4.1, 12.3.4)."""
+    """Return a user-defined op, which is for reductions only, on all datatypes of MPI (MPI-4.1, 12.3.4)."""
     row = Op(name, kernel, ~(TIMES | Group.VALUE), "", "6.9.5", None, None, None, commute=False, uses=Use.REDUCE)
     row = row._replace(user=True, isolated=kernel.isolated, is_function=not kernel.isolated)
-    return row._replace(rounds=row.groups, lower=kernels.as_it_is)
+    return row._replace(rounds=row.groups, lower=kernels.unchanged)
 
 
 def named(text: str) -> Op | None:
-    """Return the predefined op of which a text has the name, perhaps with a parameter, such as quantile:0.9."""
+    """Return the predefined op or statistic with a name, which may have a parameter such as quantile:0.9."""
     return _BY_NAME.get(canonical(text.partition(":")[0]))
 
 
 def suggestion(text: str, ops: Sequence[Op]) -> str:
-    """Return those of some ops that a text, perhaps with a parameter, comes near to; "" for none."""
-    word = canonical(text.partition(":")[0])
-    own = _ELSEWHERE.get(re.sub(r"[_\d]", "", word), word)
-    close = difflib.get_close_matches(own, [row.name for row in ops], n=2)
+    """Return a hint with ops that have a similar name, "" if there are none."""
+    name = canonical(text.partition(":")[0])
+    name = _OTHER_NAMES.get(re.sub(r"[_\d]", "", name), name)
+    close = difflib.get_close_matches(name, [row.name for row in ops], n=2)
     names = ("quantile:0.9" if name == "QUANTILE" else name.lower() for name in close)
     return f"did you mean {' or '.join(names)}?" if close else ""
 
 
 def get(name: str, use: Use = ANY_USE) -> Op:
-    """Return the predefined op of that name, in any case, with or without `MPI_`."""
+    """Return the predefined op or statistic with a name in any case; ops may have the prefix `MPI_`."""
     text, _, parameter = name.partition(":")
     op = named(text)
-    if op is None or (not op.section and canonical(text) != text.upper()):  # MPI has no statistics
+    if op is None or (not op.section and canonical(text) != text.upper()):  # a statistic with the prefix
         ops = [*ops_for(use), *(STATISTICS if Use.REDUCE in use else ())]
         hint = suggestion(name, ops) or f"the ops are {names_of(ops)}"
         raise UnknownOpError(shortened(name) or "''", f"is not an MPI op; {hint}")
-    if not parameter and op.name != "QUANTILE":
-        return op
     if op.name != "QUANTILE":
+        if not parameter:
+            return op
         raise UnknownOpError(shortened(name), f"has something behind the colon, and {op} takes nothing; leave it out")
     try:
         quantile = float(NUMBER.parse(parameter))
@@ -188,9 +188,9 @@ def get(name: str, use: Use = ANY_USE) -> Op:
 
 
 def neutral(op: Op, datatype: Datatype, hint: str = "make the file first") -> np.ndarray:
-    """Return the identity of an op on a datatype, as an element without dimensions."""
+    """Return the identity of an op on a datatype, as an array without dimensions."""
     if op.identity is None and op.user:
-        raise OpError(str(op), "says of no neutral element; an op in Python gets one by @mpired.op(identity=...)")
+        raise OpError(str(op), "declares no neutral element; an op in Python gets one by @mpired.op(identity=...)")
     if op.identity is None:
         raise OpError(str(op), f"has no identity to fill a new file with; {hint}")
     if datatype.group is Group.TIME:
@@ -205,7 +205,7 @@ def neutral(op: Op, datatype: Datatype, hint: str = "make the file first") -> np
 
 
 def ops_for(use: Use) -> list[Op]:
-    """Return the predefined ops that calls of a family take, or of one of several families."""
+    """Return the predefined ops for a family of calls, or for any of several families."""
     return [op for op in OPS if use & op.uses]
 
 

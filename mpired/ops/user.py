@@ -1,8 +1,7 @@
-"""User-defined ops (MPI_Op_create; MPI-4.1, 6.9.5): their contract, errors of code that breaks it, and ops in Python.
+"""User-defined ops (MPI_Op_create; MPI-4.1, 6.9.5): loading, calls, checks and errors of foreign code.
 
-An op is named by `FILE.py:FUNCTION`, by `PACKAGE.MODULE:FUNCTION`, or by an entry point of the group
-`mpired.ops`. Its code is loaded and run in workers only: whatever it does, the process that commits
-the result is not the one that ran it.
+The name of an op is `FILE.py:FUNCTION`, `PACKAGE.MODULE:FUNCTION`, or an entry point of the group `mpired.ops`. The
+code is loaded and run in workers only, so that it can do no harm to the process that commits the result.
 """
 
 from __future__ import annotations
@@ -32,34 +31,33 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 entry_points = functools.partial(installed.entry_points, "mpired.ops")
 _MPI_ARGUMENTS, _MPI4PY_ARGUMENTS = 4, 3
 _LONGEST_REASON = 300
-_WIDEST = 64  # elements: a register of 512 bits has as many bytes
-# Hints for what Python and NumPy say where code for numbers gets arrays, or writes to an operand.
+_SIMD_ELEMENTS = 64  # maximum of elements in a SIMD register, which has 512 bits
+# Hints for messages of Python and NumPy if the code is for numbers, or writes to invec.
 _FOR_NUMBERS = "an op gets arrays, not numbers: use numpy.maximum, numpy.where and the like"
 _HINTS = {
     "truth value of an array": _FOR_NUMBERS,
     "can be converted to Python scalars": _FOR_NUMBERS,
     "read-only": "an op of two arrays returns the result, any other writes it to inoutvec, not to invec",
 }
-# Seconds that a timer of the kernel can be set to; 0 would be none.
-_SHORTEST, _LONGEST = 1e-6, 1e8
-# Packages whose frames are between a worker and the op's own code: mpired, and what imports; the last takes the
-# place of the one before when a library loads it, as Dask does.
-_BETWEEN = {"mpired", "importlib", "importlib_metadata"}
+# Minimum and maximum of a timer of the kernel in seconds; 0 would stop the timer.
+_MIN_SECONDS, _MAX_SECONDS = 1e-6, 1e8
+# Packages with frames between a worker and the code of an op: mpired and the import system. Libraries such as Dask load
+# importlib_metadata in the place of importlib.
+_OWN_PACKAGES = {"mpired", "importlib", "importlib_metadata"}
 
 
 class Properties(NamedTuple):
-    """The properties of a user-defined op that are known without applying it."""
+    """The declared properties of a user-defined op."""
 
-    name: str = ""  # its name in messages and lists; "" for its place
-    doc: str = ""  # the first line of its docstring
-    # Whether operands may change places; None if unknown. The fold keeps the order of the ranks anyway
-    commute: bool | None = None
-    datatypes: tuple[str, ...] = ()  # the names of the only datatypes it takes; empty for all
-    identity: Any = None  # its neutral element, None if it has none
+    name: str = ""  # the name in messages and lists; "" for the place of the op
+    doc: str = ""  # the first line of the docstring
+    commute: bool | None = None  # whether the op commutes; None if unknown. The fold keeps the order of the ranks
+    datatypes: tuple[str, ...] = ()  # the names of the datatypes that the op takes; empty for all
+    identity: Any = None  # the neutral element, or None
 
 
 def digest(path: str) -> str:
-    """Return what tells the content of a file from any other, "" if it cannot be read."""
+    """Return a digest of the content of a file, "" if the file cannot be read."""
     try:
         with open(path, "rb") as file:
             return hashlib.blake2b(file.read(), digest_size=16).hexdigest()
@@ -75,7 +73,7 @@ def first_line(function: Any) -> str:
 def op(
     *, commute: bool | None = None, datatypes: str | Sequence[str | Datatype] = (), identity: Any = None, name: str = ""
 ) -> Callable[[_F], _F]:
-    """Say the properties of an op where it is defined.
+    """Declare the properties of a user-defined op, as a decorator of its function.
 
     Parameters
     ----------
@@ -86,14 +84,14 @@ def op(
     identity
         The neutral element: a number, or one for each field.
     name
-        What messages and lists call the op.
+        The name of the op in messages and lists.
 
     Raises
     ------
     UnknownDatatypeError
-        If one of `datatypes` is the name of none.
+        If `datatypes` has an unknown name.
     TypeError
-        If `identity` is not a number.
+        If `identity` is not a number or a list of numbers.
 
     Examples
     --------
@@ -105,8 +103,8 @@ def op(
     ('MPI_DOUBLE',)
     """
     texts = [datatypes] if isinstance(datatypes, str) else datatypes
-    known = tuple(str(parse(str(text))[0]) for text in texts)
-    properties = Properties(str(name), "", None if commute is None else bool(commute), known, _plain(identity))
+    names = tuple(str(parse(str(text))[0]) for text in texts)
+    properties = Properties(str(name), "", None if commute is None else bool(commute), names, _plain(identity))
 
     def decorate(function: _F) -> _F:
         function.mpired_op = properties._replace(doc=first_line(function))  # type: ignore[attr-defined]
@@ -116,7 +114,7 @@ def op(
 
 
 def _plain(identity: Any) -> Any:
-    """Return an identity as Python's own numbers, which every process can read."""
+    """Return an identity as Python numbers, which all processes can unpickle."""
     numbers = np.asarray(0 if identity is None else identity)
     if numbers.dtype.kind not in "biufc":
         raise TypeError(f"the identity is {type(identity).__name__}, not a number or one for each field")
@@ -124,23 +122,25 @@ def _plain(identity: Any) -> Any:
 
 
 class Function(NamedTuple):
-    """A function that is an op, with what messages call it and which convention it follows."""
+    """A Python function that is an op."""
 
-    call: Callable[..., Any]  # the function
-    place: str  # what messages call it
-    arguments: int  # four as in MPI, three as in mpi4py, or two, and then it returns the result
-    commute: bool | None = None  # what MPI knows of it, if it is an op of mpi4py
+    call: Callable[..., Any]
+    place: str  # its name in messages
+    arguments: int  # four as in MPI, three as in mpi4py, or two, if the function returns the result
+    commute: bool | None = None  # whether an op of mpi4py commutes
 
     @property
     def properties(self) -> Properties:
-        """The properties that the decorator of the function sets, or at least its docstring."""
-        own = getattr(self.call, "mpired_op", None)
-        return own if isinstance(own, Properties) else Properties(commute=self.commute, doc=first_line(self.call))
+        """The properties of the decorator `mpired.op`, or else of the docstring."""
+        declared = getattr(self.call, "mpired_op", None)
+        if isinstance(declared, Properties):
+            return declared
+        return Properties(commute=self.commute, doc=first_line(self.call))
 
     def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
-        """Leave `invec op inoutvec` in `inoutvec`."""
+        """Compute `inoutvec = invec op inoutvec`."""
         lower, upper = _read_only(invec), inoutvec.view()
-        if self.arguments == _MPI4PY_ARGUMENTS:  # which ignores the values that they return
+        if self.arguments == _MPI4PY_ARGUMENTS:  # mpi4py ignores the value that the function returns
             if datatype.is_spread or datatype.origin:
                 reason = f"takes three arguments, as functions of mpi4py do, and elements of {datatype} are not stored"
                 hint = "write it as (invec, inoutvec, len, datatype)"
@@ -150,13 +150,13 @@ class Function(NamedTuple):
         if self.arguments == _MPI_ARGUMENTS:
             result = self.call(lower, upper, len(upper), datatype)
             if result is not None:
-                reason = f"returned {_described(result)}; an op of four arguments leaves its result in inoutvec"
+                reason = f"returned {_describe(result)}; an op of four arguments leaves its result in inoutvec"
                 raise UserOpError(self.place, reason)
             return
         result = self.call(lower, _read_only(upper))
         if type(result) is not np.ndarray or result.shape != inoutvec.shape or result.dtype != inoutvec.dtype:
             expected = f"an array of {inoutvec.dtype} with the shape {inoutvec.shape}"
-            reason = f"returned {_described(result)}; an op of two arguments returns {expected}"
+            reason = f"returned {_describe(result)}; an op of two arguments returns {expected}"
             raise UserOpError(self.place, reason)
         inoutvec[...] = result
 
@@ -167,45 +167,40 @@ def _read_only(block: np.ndarray) -> np.ndarray:
     return view
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     name = type(value).__name__
     return f"{name} of {value.dtype} with the shape {value.shape}" if isinstance(value, np.ndarray) else name
 
 
-def as_op(found: Any, place: str) -> Function:
-    """Return the object that was found at a place as an op."""
-    if (op := mpi4py_objects.created(found)) is not None:
-        call, commute = op
-        return Function(call, place, _MPI4PY_ARGUMENTS, commute)
-    if not callable(found):
-        raise UserOpError(place, f"is {type(found).__name__}, not a function")
-    arguments = _arguments(found)
+def as_op(value: Any, place: str = "") -> Function:
+    """Return the op of a function, or of an op of mpi4py; the default of the place is the name of the function."""
+    created = mpi4py_objects.created(value)
+    function, commute = (value, None) if created is None else created
+    place = place or str(getattr(function, "__name__", type(function).__name__))
+    if created is not None:
+        return Function(function, place, _MPI4PY_ARGUMENTS, commute)
+    if not callable(value):
+        raise UserOpError(place, f"is {type(value).__name__}, not a function")
+    arguments = _arguments(value)
     if arguments is None:
         raise UserOpError(place, "must take two arrays, or (invec, inoutvec, len, datatype)")
     if arguments == _MPI4PY_ARGUMENTS and mpi4py_objects.module() is None:
         reason = "takes three arguments, as functions of mpi4py do, and that is not imported"
         raise UserOpError(place, f"{reason}; import mpi4py.MPI, or take (invec, inoutvec, len, datatype) or two arrays")
-    return Function(found, place, arguments)
-
-
-def function_name(function: Any) -> str:
-    """Return what messages call a function of this process, or the one of an op of mpi4py."""
-    op = mpi4py_objects.created(function)
-    function = function if op is None else op[0]
-    return str(getattr(function, "__name__", type(function).__name__))
+    return Function(value, place, arguments)
 
 
 def _arguments(function: Callable[..., Any]) -> int | None:
-    """Return the number of arguments of a function, None if neither convention fits."""
+    """Return the number of arguments with which an op calls a function; None if it cannot be called as an op."""
     if isinstance(function, np.ufunc):
         return 2 if (function.nin, function.nout) == (2, 1) else None
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some functions written in C do not say
+    except (TypeError, ValueError):  # some functions in C have no signature
         return None
-    variadic = any(each.kind is each.VAR_POSITIONAL for each in signature.parameters.values())
-    # A wrapper that takes any arguments more probably stands for MPI's four.
-    for arguments in (_MPI_ARGUMENTS, 2) if variadic else (2, _MPI4PY_ARGUMENTS, _MPI_ARGUMENTS):
+    is_variadic = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in signature.parameters.values())
+    # A wrapper with any number of arguments is more often around a function with the four of MPI.
+    for arguments in (_MPI_ARGUMENTS, 2) if is_variadic else (2, _MPI4PY_ARGUMENTS, _MPI_ARGUMENTS):
         try:
             signature.bind(*range(arguments))
         except TypeError:
@@ -216,33 +211,33 @@ def _arguments(function: Callable[..., Any]) -> int | None:
 
 @dataclass(eq=False)
 class UserKernel:
-    """The kernel of a user-defined op; picklable, because it loads the code where it is first applied."""
+    """The kernel of a user-defined op. It is picklable, and loads the code when it is first applied."""
 
-    # It holds the op to the rule that an element of the result depends on its two operands alone. MPI, as mpired, calls
-    # an op on any pieces of the buffers (MPI-4.1, 6.9.5). So the first elements of each buffer are combined as a whole
-    # and then again in two pieces: an op that looks at the neighbours of an element gives other bits.
+    # An element of the result must depend on its two operands only, because MPI and mpired apply an op to any pieces of
+    # the buffers (MPI-4.1, 6.9.5). Therefore the first elements of each buffer are combined twice: as a whole, and in
+    # two pieces. An op that reads the neighbours of an element gives other bits.
 
-    place: str  # what messages call the op
-    load: Callable[[UserKernel], Any]  # returns the code: it has the `properties` of the op, and can `apply` it
-    path: str = ""  # that of the file with the code, "" if none is known
-    timeout: float | None = None  # seconds that one application may take, with the loading; None for ever
-    isolated: bool = True  # whether it runs in workers only, where it may raise anything, SystemExit too
-    directory: str = ""  # what the path is relative to; "" for the working directory of the process
-    digest: str = ""  # the digest of the file, where another process loads it; "" for any
+    place: str  # the name of the op in messages
+    load: Callable[[UserKernel], Any]  # returns the code, with `properties` and `apply`
+    path: str = ""  # the file with the code, "" for a module or an entry point
+    timeout: float | None = None  # seconds for one application, which includes the loading; None if there is no limit
+    isolated: bool = True  # whether the code runs in workers only, where it may raise any exception, also SystemExit
+    directory: str = ""  # the directory of a relative path; "" for the working directory of the process
+    digest: str = ""  # the digest of the file in the process that pickled the kernel; "" in that process
 
-    _is_tried = False
+    _is_checked = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A worker may have another working directory, and one that stays may have loaded what the file was before.
+        # A worker may have another working directory, or may have loaded the file before it changed.
         directory = self.directory
-        with suppress(OSError):  # it may be gone
+        with suppress(OSError):  # the working directory may be removed
             directory = os.path.abspath(directory)
-        known = self.digest or digest(self.file)
-        return UserKernel, (self.place, self.load, self.path, self.timeout, self.isolated, directory, known)
+        file_digest = self.digest or digest(self.file)
+        return UserKernel, (self.place, self.load, self.path, self.timeout, self.isolated, directory, file_digest)
 
     @property
     def file(self) -> str:
-        """The path of the file in this process, "" if none is known."""
+        """The path of the file for this process, "" for a module or an entry point."""
         return self.path and os.path.join(self.directory, self.path)
 
     @functools.cached_property
@@ -252,40 +247,41 @@ class UserKernel:
         return self.load(self)
 
     def properties(self) -> Properties:
-        """Load the code, and return the properties that it declares."""
-        with limited(self.timeout), Failing(self.place):
+        """Load the code, and return its properties."""
+        with limit_time(self.timeout), WrapErrors(self.place):
             properties: Properties = self.code.properties
             return properties
 
     def _apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
-        """Leave `invec op inoutvec` in `inoutvec`."""
-        with limited(self.timeout), Failing(self.place, BaseException if self.isolated else Exception):
+        """Compute `inoutvec = invec op inoutvec`."""
+        with limit_time(self.timeout), WrapErrors(self.place, BaseException if self.isolated else Exception):
             interrupts.interruptible(lambda: self.code.apply(invec, inoutvec, datatype))
 
     def try_again(self) -> None:
-        """Try the op once more, on the next elements, which are of another buffer."""
-        self._is_tried = False
+        """Check the op again on the next elements, which are of another buffer."""
+        self._is_checked = False
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
-        """Apply the op, and return the array that has the result."""
-        if self._is_tried or len(inoutvec) < 2:  # noqa: PLR2004 - what can be cut
+        """Apply the op, and return `inoutvec`; the first application is checked."""
+        if self._is_checked or len(inoutvec) < 2:  # noqa: PLR2004 - one element cannot be cut
             self._apply(invec, inoutvec, datatype)
             return inoutvec
-        reread = inoutvec.copy()
+        in_pieces = inoutvec.copy()
         self._apply(invec, inoutvec, datatype)
-        self._is_tried = True
-        middle = len(reread) // 2
-        if middle > _WIDEST:
-            middle -= middle % _WIDEST  # a cut within a SIMD register is for loops that combine the rest otherwise
+        self._is_checked = True
+        middle = len(in_pieces) // 2
+        if middle > _SIMD_ELEMENTS:
+            middle -= middle % _SIMD_ELEMENTS  # loops may combine the elements after the last whole register otherwise
         for piece in (slice(0, middle), slice(middle, None)):
-            self._apply(invec[piece], reread[piece], datatype)
-        if not same_bits(reread, inoutvec):
-            reason = f"gives other bits for {len(reread)} elements at once than for {middle} and the rest; each element"
+            self._apply(invec[piece], in_pieces[piece], datatype)
+        if not same_bits(in_pieces, inoutvec):
+            count = len(in_pieces)
+            reason = f"gives other bits for {count} elements at once than for {middle} and the rest; each element"
             raise UserOpError(self.place, f"{reason} must depend on its two operands alone (MPI-4.1, 6.9.5)")
         return inoutvec
 
     def check_file(self) -> None:
-        """Raise `UserOpError` if the file is not the one that the command has looked at."""
+        """Raise `UserOpError` if the file has another digest than in the process that pickled the kernel."""
         if self.digest and digest(self.file) != self.digest:
             reason = f"{self.file} is another file here than where the command runs, or has changed; run again"
             raise UserOpError(self.place, reason)
@@ -299,14 +295,14 @@ def load(kernel: UserKernel) -> Function:
         if len(points) != 1:
             raise UserOpError(kernel.place, ambiguity(points) if points else "is not an entry point")
         return as_op(points[0].load(), kernel.place)
-    found = load_file(kernel.file, kernel.place, kernel.digest) if kernel.path else importlib.import_module(home)
+    value = load_file(kernel.file, kernel.place, kernel.digest) if kernel.path else importlib.import_module(home)
     for attribute in name.split("."):
         try:
-            found = getattr(found, attribute)
+            value = getattr(value, attribute)
         except AttributeError:
-            where = getattr(found, "__file__", None) or getattr(found, "__name__", None) or type(found).__name__
-            raise UserOpError(kernel.place, f"there is no {attribute!r} in {where}") from None
-    return as_op(found, kernel.place)
+            owner = getattr(value, "__file__", None) or getattr(value, "__name__", None) or type(value).__name__
+            raise UserOpError(kernel.place, f"there is no {attribute!r} in {owner}") from None
+    return as_op(value, kernel.place)
 
 
 def ambiguity(points: Sequence[Any]) -> str:
@@ -316,26 +312,25 @@ def ambiguity(points: Sequence[Any]) -> str:
 
 
 @functools.cache
-def load_file(path: str, place: str, known: str = "") -> Any:
-    """Import a Python file by its path, without touching sys.path or leaving compiled files behind."""
-    # One with another digest is imported again.
-    del known
+def load_file(path: str, place: str, file_digest: str = "") -> Any:
+    """Import a Python file by its path, without a change of sys.path, and without a compiled file."""
+    del file_digest  # a file with another digest is not in the cache, and is imported again
     sys.dont_write_bytecode = True
     name = f"mpired_user_{len(sys.modules)}"
     spec = importlib.util.spec_from_file_location(name, path) if path.endswith(".py") else None
     if spec is None or spec.loader is None:
         raise UserOpError(place, f"{path} is not a Python file (.py)")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickle look their module up
+    sys.modules[name] = module  # for dataclasses and pickle, which look up their module
     spec.loader.exec_module(module)
     return module
 
 
 def decorated(path: str, timeout: float) -> list[tuple[str, Properties]]:
-    """Return the names and the properties of the decorated ops of a Python file, which is loaded in time."""
-    with limited(timeout), Failing(path):
-        found = [(name, getattr(value, "mpired_op", None)) for name, value in vars(load_file(path, path)).items()]
-    return [(name, properties) for name, properties in found if isinstance(properties, Properties)]
+    """Return the names and the properties of the decorated functions of a Python file."""
+    with limit_time(timeout), WrapErrors(path):
+        ops = [(name, getattr(value, "mpired_op", None)) for name, value in vars(load_file(path, path)).items()]
+    return [(name, properties) for name, properties in ops if isinstance(properties, Properties)]
 
 
 def same_bits(block: np.ndarray, other: np.ndarray) -> bool:
@@ -350,14 +345,14 @@ def same_bits(block: np.ndarray, other: np.ndarray) -> bool:
     return block.tobytes() == other.tobytes()
 
 
-class Failing(AbstractContextManager[None]):
-    """Turns what foreign code raises into one error that says where."""
+class WrapErrors(AbstractContextManager[None]):
+    """Raises exceptions of foreign code as a `UserOpError` with their place."""
 
-    # Not a generator: `contextlib` takes an error that is raised because of a StopIteration for that itself.
+    # A generator with `contextlib` would confuse an error from a StopIteration with that exception.
 
     def __init__(self, place: str, caught: type[BaseException] = BaseException) -> None:
         self._place = place
-        self._caught = caught  # in a worker everything, SystemExit too
+        self._caught = caught  # all exceptions in a worker, also SystemExit
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -365,39 +360,40 @@ class Failing(AbstractContextManager[None]):
         if isinstance(error, Abort):
             raise UserOpError(self._place, f"aborted: {_text(error)}") from error
         if isinstance(error, self._caught) and not isinstance(error, UserOpError):
-            raise UserOpError(self._place, raised(error)) from error
+            raise UserOpError(self._place, _describe_error(error)) from error
 
 
-def raised(error: BaseException) -> str:
-    """Return what foreign code raised, and the line of its own where that came from."""
+def _describe_error(error: BaseException) -> str:
+    """Describe an exception of foreign code, with the last line of this code in its traceback."""
     text = _text(error)
     foreign = [
         (frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _BETWEEN
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _OWN_PACKAGES
     ]
     lines = [line for path, line in foreign if path == foreign[0][0]]
     where = f" ({os.path.basename(foreign[0][0])}, line {lines[-1]})" if lines else ""
-    hint = next((f"; {hint}" for words, hint in _HINTS.items() if words in text), "")
+    hint = next((f"; {hint}" for part, hint in _HINTS.items() if part in text), "")
     return f"raised {type(error).__name__}{': ' if text else ''}{text}{where}{hint}"
 
 
 def _text(error: BaseException) -> str:
     try:
         text = " ".join(str(error).split())
-    except BaseException:  # noqa: BLE001 - foreign code too
+    except BaseException:  # noqa: BLE001 - `__str__` is foreign code
         return "(and its message cannot be had)"
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} ..."
 
 
 @contextmanager
-def limited(seconds: float | None) -> Iterator[None]:
-    """Let the kernel end this process if the block takes longer: no Python code could stop a loop in C."""
+def limit_time(seconds: float | None) -> Iterator[None]:
+    """Let the operating system end this process if the block takes longer."""
+    # A handler in Python could not interrupt a loop in C.
     if seconds is None:
         yield
         return
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, min(max(seconds, _SHORTEST), _LONGEST))
+    signal.setitimer(signal.ITIMER_REAL, min(max(seconds, _MIN_SECONDS), _MAX_SECONDS))
     try:
         yield
     finally:

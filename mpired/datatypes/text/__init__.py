@@ -1,1 +1,1 @@
-"""Texts that mean datatypes."""
+"""Datatypes as text: the parser, and files of definitions."""

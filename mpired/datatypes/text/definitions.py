@@ -1,9 +1,9 @@
-"""Named datatypes from a file, so that a record layout is written once: TOML, a name and a text a line.
+"""Named datatypes from a TOML file, which defines a record layout once for many commands.
 
     cell = "resized(0,24,struct([1,1],[8,0],[double,int]))"
     row = "contiguous(100,cell)"
 
-The names can be used in each other, in any order.
+A line has a name and the text of a datatype. Definitions may use each other, in any order.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ import tomllib
 from collections.abc import Iterator, Mapping
 
 from mpired.datatypes.derived import MAX_DEPTH
-from mpired.datatypes.text.parse import Read, is_taken, read, words
+from mpired.datatypes.text.parse import Parsed, has_meaning, names_in, read
 from mpired.errors import DatatypeError, DefinitionError
 
 _MAX_BYTES = 128 << 10
-_MAX_DOTS = 100  # in a line: the parser takes time by their square
-_SHOWN = 4  # names at either end of a long circle of definitions
+_MAX_DOTS = 100  # in a line: the time of the TOML parser grows with their square
+_SHOWN = 4  # names that a message shows at each end of a long cycle of definitions
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*", re.ASCII)
 
 
-class Definitions(Mapping[str, Read]):
-    """The definitions of one file, by their names in capitals, each with its byte order."""
+class Definitions(Mapping[str, Parsed]):
+    """The definitions of a file: datatype and byte order by name, in any case."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._found: dict[str, Read] = {}
-        self._texts: dict[str, tuple[str, str]] = {}
+        self._parsed: dict[str, Parsed] = {}  # by the name in capitals
+        self._texts: dict[str, tuple[str, str]] = {}  # name and text as written, by the name in capitals
         for name, text in _entries(path).items():
             key = name.upper()
             if not _NAME.fullmatch(name):
                 raise self._error(name or "''", "a name is letters, digits and _, and starts with no digit")
-            if is_taken(name) or key in self._texts:
+            if has_meaning(name) or key in self._texts:
                 raise self._error(name, "this name is taken")
             if not isinstance(text, str):
                 raise self._error(name, "a definition is a text in quotes")
@@ -48,31 +48,31 @@ class Definitions(Mapping[str, Read]):
         return (name for name, _ in self._texts.values())
 
     def text(self, name: str) -> str:
-        """Return a definition as it is written."""
+        """Return the text of a definition."""
         return self._texts[name.upper()][1]
 
-    def __getitem__(self, name: str) -> Read:
-        return self._found[name.upper()]
+    def __getitem__(self, name: str) -> Parsed:
+        return self._parsed[name.upper()]
 
     def _resolve(self, key: str, outer: tuple[str, ...] = ()) -> None:
-        """Read a definition after those that are named in it; `outer` are the definitions around it."""
-        if key in self._found:
+        """Parse a definition after the definitions that it uses; `outer` are the definitions that use it."""
+        if key in self._parsed:
             return
-        written, text = self._texts[key]
+        name, text = self._texts[key]
         if key in outer:
-            names = [self._texts[each][0] for each in (*outer[outer.index(key) :], key)]
+            names = [self._texts[other][0] for other in (*outer[outer.index(key) :], key)]
             if len(names) > 2 * _SHOWN:
                 names[_SHOWN:-_SHOWN] = ["..."]
-            raise self._error(written, f"is defined by itself: {' -> '.join(names)}")
+            raise self._error(name, f"is defined by itself: {' -> '.join(names)}")
         if len(outer) == MAX_DEPTH:
-            raise self._error(written, f"is nested deeper than {MAX_DEPTH} levels, in {self._texts[outer[0]][0]}")
-        for word in words(text):
-            if word.upper() in self._texts:
-                self._resolve(word.upper(), (*outer, key))
+            raise self._error(name, f"is nested deeper than {MAX_DEPTH} levels, in {self._texts[outer[0]][0]}")
+        for used in map(str.upper, names_in(text)):
+            if used in self._texts:
+                self._resolve(used, (*outer, key))
         try:
-            self._found[key] = read(text, self)
+            self._parsed[key] = read(text, self)
         except DatatypeError as error:
-            raise self._error(f"{written}: {error.subject}", error.reason) from None
+            raise self._error(f"{name}: {error.subject}", error.reason) from None
 
     def _error(self, subject: str, reason: str) -> DefinitionError:
         return DefinitionError(f"{self._path}: {subject}", reason)

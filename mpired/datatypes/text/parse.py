@@ -1,7 +1,7 @@
-"""Text to datatype: names of MPI in any case with or without `MPI_`, NumPy's names and codes, types made of types.
+"""The parser of datatypes: names of MPI, names and codes of NumPy, and constructors such as `pair(double,int64_t)`.
 
-Texts such as `pair(double,int64_t)` are read by descent, with one error, which shows the place. A text comes from
-anywhere, so its length, its numbers, its lists and its depth have limits.
+It is a recursive descent parser; an error shows the place in the text. A text may be hostile, so its length, its
+numbers, its lists and its depth have limits.
 """
 
 from __future__ import annotations
@@ -16,45 +16,44 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from mpired.datatypes.datatype import Datatype
-from mpired.datatypes.derived import CONSTRUCTORS, MAX_DEPTH, MAX_LENGTH
+from mpired.datatypes.derived import CONSTRUCTORS, MAX_DEPTH, MAX_LENGTH, Constructor
 from mpired.datatypes.dtypes import BY_NAME, BY_NUMPY_NAME, from_dtype
 from mpired.datatypes.named import canonical
 from mpired.errors import DatatypeError, UnknownDatatypeError, shortened
 from mpired.mpi4py_objects import DatatypeText
 
-Read: TypeAlias = tuple[Datatype, str | None]
-"""The type that a string describes, and its byte order if the string has one."""
-
+Parsed: TypeAlias = tuple[Datatype, str | None]
+"""A datatype, and its byte order or None if the text has none."""
 
 _MAX_ITEMS = 10_000
 _LIMIT = 2**63
-# A name may be written as in C, with spaces: long double.
+# A name may have spaces as in C: long double.
 _TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+(?:\s+[A-Za-z_][A-Za-z_0-9]*)*|[-+][0-9]+|[(),\[\]]|$)")
 _NAME = re.compile(r"[<>=|A-Za-z_0-9?]")
 _OPENING = re.compile(r"\s*\(")
 _NUMBER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
-# Nothing in it can be matched in two ways, so a list that goes wrong at its end takes little time. Quantifiers that
-# say so, possessive ones, match groups wrongly in some releases of Python 3.11.
+# No text matches this in two ways, so that an error at the end of a list costs no backtracking. Possessive quantifiers
+# would be clearer, but match groups wrongly in some releases of Python 3.11.
 _NUMBERS = re.compile(r"\[(\s*[-+]?\d{1,19}\s*(?:,\s*[-+]?\d{1,19}\s*)*|\s*)\]", re.ASCII)
-_AROUND = 24
-_WORDS: dict[str, dict[str, str]] = {
+_SHOWN = 24  # characters that a message shows on both sides of an error
+_KEYWORDS: dict[str, dict[str, str]] = {
     "order": {"c": "C", "f": "F", "fortran": "F"},
     "distribution": {"block": "block", "cyclic": "cyclic", "none": "none"},
     "darg": {"dflt": "dflt", "dflt_darg": "dflt"},
 }
 _PREFIXES = ("mpi_", "order_", "distribute_")
 _NUMPY_CODE = re.compile(r"([<>=|])?([biufc]\d{1,2}|\?)", re.ASCII)
-_LONGEST_NAME = 40
+_MAX_NAME = 40
 _BYTE_ORDERS = {"<": "little", ">": "big", "=": "native"}
 
 
-def parse(text: str, defined: Mapping[str, Read] | None = None) -> tuple[Datatype, str | None]:
-    """Read the text of `--type`.
+def parse(text: str, defined: Mapping[str, Parsed] | None = None) -> tuple[Datatype, str | None]:
+    """Parse the text of a datatype, as in the option `type`.
 
     Returns
     -------
     Datatype and byte order
-        The byte order, "little", "big" or "native", is None unless a NumPy code says it.
+        The byte order is "little", "big" or "native" for a NumPy code that has one, else None.
 
     Examples
     --------
@@ -68,40 +67,41 @@ def parse(text: str, defined: Mapping[str, Read] | None = None) -> tuple[Datatyp
     """
     datatype, order = read(text, defined)
     if isinstance(text, DatatypeText) and (datatype.size, datatype.extent) != (text.size, text.extent):
-        there, here = (f"{each.size} bytes and extent {each.extent}" for each in (text, datatype))
-        raise DatatypeError(text, f"has {there} in this MPI, and {here} in mpired; give a type that says its size")
+        sizes = [f"{form.size} bytes and extent {form.extent}" for form in (text, datatype)]
+        reason = f"has {sizes[0]} in this MPI, and {sizes[1]} in mpired; give a type that says its size"
+        raise DatatypeError(text, reason)
     return datatype, order
 
 
-def is_taken(name: str) -> bool:
-    """Return whether a name means something without a definition: a type, or an argument such as `block`."""
+def has_meaning(name: str) -> bool:
+    """Return whether a name has a meaning without a definition: a datatype, or a keyword such as `block`."""
     plain = canonical(name)
-    argument = any(_plain_word(name) in known for known in _WORDS.values())
-    meaning = plain in BY_NAME or name in BY_NUMPY_NAME or plain.lower() in CONSTRUCTORS or argument
-    return meaning or plain == "DATATYPE_NULL" or _NUMPY_CODE.fullmatch(name) is not None
+    is_keyword = any(_without_prefix(name) in keywords for keywords in _KEYWORDS.values())
+    is_type = plain in BY_NAME or name in BY_NUMPY_NAME or plain.lower() in CONSTRUCTORS
+    return is_type or is_keyword or plain == "DATATYPE_NULL" or _NUMPY_CODE.fullmatch(name) is not None
 
 
-def read(text: str, defined: Mapping[str, Read] | None) -> Read:
-    """Return what a text means, which may be part of another."""
-    return _named(text, defined) or _Parser(text, defined).whole()
+def read(text: str, defined: Mapping[str, Parsed] | None) -> Parsed:
+    """Return the datatype of a text, without the checks of mpi4py's datatypes."""
+    return _lookup(text, defined) or _Parser(text, defined).parse()
 
 
-def _named(text: str, defined: Mapping[str, Read] | None) -> Read | None:
-    """Return the datatype that a name or a NumPy code means, and its byte order; None if it means none."""
+def _lookup(text: str, defined: Mapping[str, Parsed] | None) -> Parsed | None:
+    """Return the datatype of a name or a NumPy code; None if the text is neither."""
     datatype = BY_NAME.get(canonical(text)) or BY_NUMPY_NAME.get(text.strip())
     if datatype is not None:
-        _ = datatype.form
+        _ = datatype.form  # raises an error if NumPy has none
         return datatype, None
     if code := _NUMPY_CODE.fullmatch(text.strip()):
         try:
             return from_dtype(np.dtype(code[2])), _BYTE_ORDERS.get(code[1] or "")
-        except TypeError:  # NumPy has no such code, or mpired no such type
+        except TypeError:  # NumPy does not have the code, or mpired the type
             return None
     return None if defined is None else defined.get(text.strip())
 
 
-def words(text: str) -> Iterator[str]:
-    """Yield the words without arguments in a text, as far as the reader gets: to a character that means nothing."""
+def names_in(text: str) -> Iterator[str]:
+    """Yield the tokens of a text that have no arguments, up to the first character that is not of a token."""
     end = 0
     while end < MAX_LENGTH and (match := _TOKEN.match(text, end)) and match[1]:
         end = match.end()
@@ -109,160 +109,161 @@ def words(text: str) -> Iterator[str]:
             yield match[1]
 
 
-def _plain_word(word: str) -> str:
-    return functools.reduce(str.removeprefix, _PREFIXES, word.lower())
+def _without_prefix(keyword: str) -> str:
+    return functools.reduce(str.removeprefix, _PREFIXES, keyword.lower())
 
 
 class _Parser:
-    """Reads one text, with the definitions of a file."""
+    """The parser of one text. Each method reads from the current token and ends at the token after."""
 
-    def __init__(self, text: str, defined: Mapping[str, Read] | None) -> None:
+    def __init__(self, text: str, defined: Mapping[str, Parsed] | None) -> None:
         self._text = text
-        self._defined = defined
-        self._order: str | None = None
-        self._at = self._end = self._depth = 0
-        self._word = ""
+        self._defined = defined  # the definitions of a file
+        self._order: str | None = None  # the byte order of the NumPy codes so far
+        self._start = self._end = self._depth = 0  # the characters of the current token, and the open parentheses
+        self._current = ""  # the current token
 
-    def whole(self) -> Read:
-        """Return what the whole text means."""
+    def parse(self) -> Parsed:
+        """Return the datatype of the whole text."""
         if len(self._text) > MAX_LENGTH:
-            raise UnknownDatatypeError(f"{self._text[:_AROUND]}...", f"is longer than {MAX_LENGTH} characters")
+            raise UnknownDatatypeError(f"{self._text[:_SHOWN]}...", f"is longer than {MAX_LENGTH} characters")
         self._advance()
-        made = self._type()
-        if self._word:
+        datatype = self._type()
+        if self._current:
             self._fail("expected the end of the text")
-        if self._defined is not None:  # without definitions the text shows how deep it is
-            depths = itertools.accumulate((char == "(") - (char == ")") for char in made.name)
+        if self._defined is not None:  # a definition may be deeper than the text that names it
+            depths = itertools.accumulate((char == "(") - (char == ")") for char in datatype.name)
             if max(depths) > MAX_DEPTH:
                 self._fail(f"types are nested deeper than {MAX_DEPTH} levels", 0)
-        return made, self._order
+        return datatype, self._order
 
     def _advance(self) -> None:
+        """Read the next token."""
         match = _TOKEN.match(self._text, self._end)
         if match is None:
-            self._at = self._end + len(self._text[self._end :]) - len(self._text[self._end :].lstrip())
+            self._start = len(self._text) - len(self._text[self._end :].lstrip())
             self._fail("this character has no meaning here")
-        self._at, self._end = match.span(1)
-        self._word = match[1]
+        self._start, self._end = match.span(1)
+        self._current = match[1]
 
-    def _fail(self, reason: str, at: int | None = None, hint: str = "") -> NoReturn:
-        at = self._at if at is None else at
-        before, after = self._text[max(at - _AROUND, 0) : at], self._text[at : at + _AROUND]
-        left, right = "..." if at > _AROUND else "", "..." if at + _AROUND < len(self._text) else ""
+    def _fail(self, reason: str, index: int | None = None, hint: str = "") -> NoReturn:
+        """Raise an error with a caret before a character, which is by default the start of the token."""
+        index = self._start if index is None else index
+        before, after = self._text[max(index - _SHOWN, 0) : index], self._text[index : index + _SHOWN]
+        left, right = "..." if index > _SHOWN else "", "..." if index + _SHOWN < len(self._text) else ""
         place = f"{left}{before}^{after}{right}"
-        raise UnknownDatatypeError(place, f"{shortened(reason)}, at the caret (character {at + 1}){hint}")
+        raise UnknownDatatypeError(place, f"{shortened(reason)}, at the caret (character {index + 1}){hint}")
 
-    def _take(self, token: str, what: str) -> None:
-        if self._word != token:
-            self._fail(f"expected {what}")
+    def _expect(self, token: str, description: str) -> None:
+        if self._current != token:
+            self._fail(f"expected {description}")
         self._advance()
 
     def _type(self) -> Datatype:
-        word, at = self._word, self._at
-        if not _NAME.match(word):
+        """Read a datatype."""
+        name, index = self._current, self._start
+        if not _NAME.match(name):
             self._fail("expected a datatype")
+        row = CONSTRUCTORS.get(name.lower().removeprefix("mpi_"))
         self._advance()
-        if self._word == "(":
-            return self._constructed(word, at)
+        if self._current == "(":
+            if row is None:
+                self._fail(f"the words that take arguments are {', '.join(CONSTRUCTORS)}; this is none", index)
+            return self._construct(row, index)
         try:
-            found = _named(word, self._defined)
+            parsed = _lookup(name, self._defined)
         except DatatypeError as error:
-            self._fail(f"{error.subject} {error.reason}", at)
-        if found is None and (row := CONSTRUCTORS.get(word.lower().removeprefix("mpi_"))):
-            self._fail(f"{row.name} has {len(row.sorts)} arguments, in parentheses", at)
-        if found is None and word == self._text.strip():
-            raise UnknownDatatypeError(f"unknown datatype {shortened(word)!r}", _hint(word))
-        if found is None:
-            self._fail("unknown datatype", at, f"; {_hint(word)}")
-        made, order = found
+            self._fail(f"{error.subject} {error.reason}", index)
+        if parsed is None and row is not None:
+            self._fail(f"{row.name} has {len(row.kinds)} arguments, in parentheses", index)
+        if parsed is None and name == self._text.strip():
+            raise UnknownDatatypeError(f"unknown datatype {shortened(name)!r}", _hint(name))
+        if parsed is None:
+            self._fail("unknown datatype", index, f"; {_hint(name)}")
+        datatype, order = parsed
         if order is not None and self._order not in (None, order):
-            self._fail("all parts have one byte order, and this one contradicts", at)
+            self._fail("all parts have one byte order, and this one contradicts", index)
         self._order = order or self._order
-        return made
+        return datatype
 
-    def _constructed(self, word: str, at: int) -> Datatype:
-        row = CONSTRUCTORS.get(word.lower().removeprefix("mpi_"))
-        if row is None:
-            self._fail(f"the words that take arguments are {', '.join(CONSTRUCTORS)}; this is none", at)
+    def _construct(self, row: Constructor, index: int) -> Datatype:
+        """Read the arguments of a constructor, whose name is at `index`, and make the datatype."""
         if self._depth == MAX_DEPTH:
-            self._fail(f"types are nested deeper than {MAX_DEPTH} levels", at)
+            self._fail(f"types are nested deeper than {MAX_DEPTH} levels", index)
         self._depth += 1
         self._advance()
         arguments: list[Any] = []
-        for i, sort in enumerate(row.sorts):
+        for i, kind in enumerate(row.kinds):
             if i:
-                self._take(",", f"a comma; {row.name} has {len(row.sorts)} arguments")
-            if sort == "type":
-                arguments.append(self._type())
-            elif sort == "types":
-                arguments.append(tuple(self._type() for _ in self._items()))
-            else:
-                arguments.append(self._argument(sort))
-        self._take(")", f"a closing parenthesis; {row.name} has {len(row.sorts)} arguments")
+                self._expect(",", f"a comma; {row.name} has {len(row.kinds)} arguments")
+            arguments.append(self._argument(kind))
+        self._expect(")", f"a closing parenthesis; {row.name} has {len(row.kinds)} arguments")
         self._depth -= 1
         try:
             return row.make(*arguments)
         except DatatypeError as error:
-            self._fail(f"{error.subject}: {error.reason}", at)
+            self._fail(f"{error.subject}: {error.reason}", index)
 
-    def _argument(self, sort: str) -> Any:
-        """Read an argument that is not a type."""
-        if sort in {"counts", "numbers"}:
-            return self._numbers(sort[:-1])
-        if sort.endswith("s"):
-            return tuple(self._argument(sort[:-1]) for _ in self._items())
-        if sort not in _WORDS:
-            return self._number(sort)
-        known, word = _WORDS[sort], _plain_word(self._word)
-        if word in known:
+    def _argument(self, kind: str) -> Any:
+        """Read an argument of a kind; a plural is a list."""
+        if kind == "type":
+            return self._type()
+        if kind in {"counts", "numbers"}:
+            return self._numbers(kind[:-1])
+        if kind.endswith("s"):
+            return tuple(self._argument(kind[:-1]) for _ in self._items())
+        if kind not in _KEYWORDS:
+            return self._number(kind)
+        values, keyword = _KEYWORDS[kind], _without_prefix(self._current)
+        if keyword in values:
             self._advance()
-            return known[word]
-        if sort != "darg":
-            self._fail(f"expected one of {', '.join(known)}")
+            return values[keyword]
+        if kind != "darg":
+            self._fail(f"expected one of {', '.join(values)}")
         return self._number("count")
 
     def _items(self) -> Iterator[None]:
-        """Read a list, except its items: the caller reads one at each step."""
-        self._take("[", "a list in brackets")
+        """Read the brackets and commas of a list; the caller reads an item after each yield."""
+        self._expect("[", "a list in brackets")
         count = 0
-        while self._word != "]":
+        while self._current != "]":
             if count:
-                self._take(",", "a comma or a closing bracket")
+                self._expect(",", "a comma or a closing bracket")
             if count >= _MAX_ITEMS:
                 self._fail(f"more than {_MAX_ITEMS} items")
             yield
             count += 1
         self._advance()
 
-    def _numbers(self, sort: str) -> tuple[int, ...]:
-        """Read a list of numbers at once."""
-        match = _NUMBERS.match(self._text, self._at)
+    def _numbers(self, kind: str) -> tuple[int, ...]:
+        """Read a list of numbers."""
+        match = _NUMBERS.match(self._text, self._start)
         if match is None:
             self._fail("expected a list of whole numbers in brackets")
         if match[1].count(",") >= _MAX_ITEMS:
             self._fail(f"more than {_MAX_ITEMS} items")
         numbers = tuple(map(int, match[1].split(","))) if match[1].strip() else ()
-        if any(not (0 if sort == "count" else -_LIMIT) <= number < _LIMIT for number in numbers):
-            self._fail(f"expected whole numbers below 2**63{', none of them negative' if sort == 'count' else ''}")
+        if any(not (0 if kind == "count" else -_LIMIT) <= number < _LIMIT for number in numbers):
+            self._fail(f"expected whole numbers below 2**63{', none of them negative' if kind == 'count' else ''}")
         self._end = match.end()
         self._advance()
         return numbers
 
-    def _number(self, sort: str) -> int:
-        number = int(self._word) if _NUMBER.fullmatch(self._word) else _LIMIT
+    def _number(self, kind: str) -> int:
+        """Read a number, which may be negative unless its kind is count."""
+        number = int(self._current) if _NUMBER.fullmatch(self._current) else _LIMIT
         if not -_LIMIT <= number < _LIMIT:
             self._fail("expected a whole number below 2**63")
-        if number < 0 and sort == "count":
+        if number < 0 and kind == "count":
             self._fail("a count cannot be negative")
         self._advance()
         return number
 
 
-def _hint(word: str) -> str:
-    """Return what may help who wrote a word that means nothing."""
-    if re.match(r"bf(loat)?16|f(loat)?8", word.strip(), re.IGNORECASE):
-        where = "mpired reads it only from safetensors and HDF5 files, which need no type"
-        return f"{where}; convert others to float32"
-    known = [*map(str.lower, BY_NAME), *BY_NUMPY_NAME]
-    close = difflib.get_close_matches(canonical(word[:_LONGEST_NAME]).lower(), known, n=3)
+def _hint(name: str) -> str:
+    """Return a suggestion for the name of an unknown datatype."""
+    if re.match(r"bf(loat)?16|f(loat)?8", name.strip(), re.IGNORECASE):
+        return "mpired reads it only from safetensors and HDF5 files, which need no type; convert others to float32"
+    names = [*map(str.lower, BY_NAME), *BY_NUMPY_NAME]
+    close = difflib.get_close_matches(canonical(name[:_MAX_NAME]).lower(), names, n=3)
     return f"did you mean {' or '.join(close)}?" if close else "`mpired types` lists them all"

@@ -1,4 +1,4 @@
-"""The elements of a type map in NumPy arrays: structures one extent apart, or packed."""
+"""The NumPy form of the elements of a type map: structures one extent apart, or packed structures."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from mpired.datatypes.typemap.typemap import Entry, TypeMap
 _MAX_ITEMSIZE = 2**31 - 1
 _MAX_FIELDS = 1000
 _LARGE = 1 << 20  # bytes
-_MAX_STRETCHES = 100_000
-"""Stretches that are looked at one by one, for those that are one field when packed and those that overlap."""
+_MAX_STRETCHES = 100_000  # visited one by one, to join stretches into fields and to find overlaps
 
 
 @dataclass(frozen=True, eq=False)
-class InMemory:
+class MemoryForm:
     """The NumPy form of the elements of a type map."""
 
-    typemap: TypeMap  # the map
+    typemap: TypeMap
 
     @cached_property
     def is_spread(self) -> bool:
-        """Whether elements are not structures one extent apart, and are packed in arrays."""
-        # They reach into one another, have entries in too many places, or are large and mostly gaps.
+        """Whether arrays hold the elements packed, not as structures one extent apart."""
+        # Such elements overlap the next element, have too many stretches, or are large and mostly gaps.
         typemap = self.typemap
         many = min(typemap.entries, typemap.stretches) > _MAX_FIELDS
         hollow = typemap.extent > max(_LARGE, MOST_GAPS * typemap.size)
@@ -38,13 +37,13 @@ class InMemory:
 
     @property
     def origin(self) -> int:
-        """The byte of displacement 0 in an element, which begins there, or else at its first entry."""
+        """The byte of an element with displacement 0; negative, or past the end, if the element begins elsewhere."""
         typemap = self.typemap
         return 0 if typemap.true_lb >= 0 and typemap.true_ub <= typemap.extent else -typemap.true_lb
 
     @cached_property
     def obstacle(self) -> str:
-        """The reason why an array cannot hold such elements; "" if it can."""
+        """The reason why an array cannot hold the elements; "" if it can."""
         if not self.typemap.entries:
             return "it has no entries"
         if self.is_spread and self.typemap.size > _MAX_ITEMSIZE:
@@ -58,10 +57,10 @@ class InMemory:
 
     @cached_property
     def form(self) -> np.dtype | None:
-        """The NumPy form: fields f0, f1, ... numbered as in the map; None if there is none."""
+        """The structure with the fields f0, f1, ..., numbered in the order of the map; None if there is an obstacle."""
         if self.obstacle:
             return None
-        # NumPy gives its memory only with fields in ascending order; their numbers are those of the map.
+        # NumPy exports buffers only of structures with fields in ascending order; the names keep the order of the map.
         numbered = sorted(enumerate(self.fields), key=lambda item: item[1].disp)
         names, entries = [f"f{i}" for i, _ in numbered], [entry for _, entry in numbered]
         start, itemsize = (0, self.typemap.size) if self.is_spread else (self.origin, self.typemap.extent)
@@ -70,14 +69,13 @@ class InMemory:
 
     @cached_property
     def fields(self) -> tuple[Entry, ...]:
-        """The entries as fields of a structure: each on its own or, where they are many, those that are alike."""
-        # Alike are adjacent entries, in the element or, if it is spread, when it is packed. There are
-        # none if they would be too many.
+        """The fields of the structure: the entries, joined if there are many; empty if they are still too many."""
+        # Entries of one type are joined if they are adjacent, for a spread element when packed.
         if self.typemap.entries <= _MAX_FIELDS:
-            found = self.typemap.walk()
+            entries = self.typemap.walk()
         else:
-            found = self._alike() if self.is_spread else self.typemap.walk(stretches=True)
-        fields = tuple(map(_as_field, itertools.islice(found, _MAX_FIELDS + 1)))
+            entries = self._packed_entries() if self.is_spread else self.typemap.walk(stretches=True)
+        fields = tuple(map(_as_field, itertools.islice(entries, _MAX_FIELDS + 1)))
         if len(fields) > _MAX_FIELDS:
             return ()
         if not self.is_spread:
@@ -85,25 +83,25 @@ class InMemory:
         disps = itertools.accumulate((entry.form.itemsize for entry in fields), initial=0)
         return tuple(entry._replace(disp=disp) for entry, disp in zip(fields, disps, strict=False))
 
-    def _alike(self) -> Iterator[Entry]:
-        """Yield entries of one type that follow one another as one; nothing if they are too many to be looked at."""
+    def _packed_entries(self) -> Iterator[Entry]:
+        """Yield the packed entries, joined where they have one type; nothing if the map has too many stretches."""
         typemap = self.typemap
-        types = {of.basic.name: of.basic for of in typemap.inside(lambda _: False) if of.basic}
+        types = {inner.basic.name: inner.basic for inner in typemap.inside(lambda _: False) if inner.basic}
         if len(types) == 1:
-            yield _times(next(iter(types.values())), typemap.entries)
+            yield _repeated(next(iter(types.values())), typemap.entries)
         elif typemap.stretches <= _MAX_STRETCHES:
             for _, group in itertools.groupby(typemap.walk(stretches=True), key=lambda entry: entry.name):
-                first, *others = group
-                yield _times(first, sum(math.prod(entry.form.shape) for entry in (first, *others)))
+                entries = list(group)
+                yield _repeated(entries[0], sum(math.prod(entry.form.shape) for entry in entries))
 
 
-def _times(entry: Entry, number: int) -> Entry:
-    """Return several adjacent entries as one."""
-    return entry._replace(form=np.dtype((entry.form.base, (number,))))
+def _repeated(entry: Entry, count: int) -> Entry:
+    """Return an entry for `count` adjacent entries."""
+    return entry._replace(form=np.dtype((entry.form.base, (count,))))
 
 
 def _as_field(entry: Entry) -> Entry:
-    """Return an entry without fields of its own: a complex number of two binary16 is two numbers."""
+    """Return an entry whose form has no fields: for a complex number of two binary16 an array of two numbers."""
     base, shape = entry.form.base, entry.form.shape
     if base.fields is None:
         return entry

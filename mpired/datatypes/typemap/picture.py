@@ -1,4 +1,4 @@
-"""Pictures of elements: a character for each byte, or for several."""
+"""Pictures of elements in text, with a character for one or more bytes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from mpired.datatypes.typemap.pieces import pieces
 from mpired.datatypes.typemap.typemap import TypeMap
 
 _COLUMNS = 64
-_MAX_ENTRIES = 8 * _COLUMNS  # that are drawn with their numbers
+_MAX_ENTRIES = 8 * _COLUMNS  # drawn with their numbers
 _MAX_PIECES = 1 << 17
 _GLYPHS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _NONE, _SOME, _ALL = ".+#"
 
 
 class Picture(NamedTuple):
-    """A picture of the bytes from `start` to `stop`, with a character for each `nbytes` of them."""
+    """A picture of the bytes from `start` to `stop`, with a character for `nbytes` bytes."""
 
     text: str
     start: int
@@ -26,9 +26,9 @@ class Picture(NamedTuple):
 
 
 def draw(typemap: TypeMap) -> Picture | None:
-    """Draw an element, its bounds as bars; None if it has no bytes, or too many pieces to look at."""
-    # Where a character is a byte, it is the number of the entry that the byte belongs to, or `.`. Where it is several,
-    # or the entries are many, `#` says that all of the bytes belong to entries, `+` some, `.` none.
+    """Draw an element with bars for its bounds; return None if it has no bytes, or too many pieces."""
+    # If a character is a byte, it is the number of the entry with this byte, or `.` for a gap. If a character is
+    # several bytes, or there are many entries, `#` means that all bytes are in entries, `+` some, `.` none.
     start = min(typemap.lb, typemap.ub, typemap.true_lb)
     stop = max(typemap.lb, typemap.ub, typemap.true_ub)
     width = -(-(stop - start) // _COLUMNS)
@@ -37,26 +37,26 @@ def draw(typemap: TypeMap) -> Picture | None:
     if width == 1 and typemap.entries <= _MAX_ENTRIES:
         cells = [_NONE] * (stop - start)
         for number, entry in enumerate(typemap.walk()):
-            at = entry.disp - start
-            cells[at : at + entry.form.itemsize] = _GLYPHS[number % len(_GLYPHS)] * entry.form.itemsize
+            index = entry.disp - start
+            cells[index : index + entry.form.itemsize] = _GLYPHS[number % len(_GLYPHS)] * entry.form.itemsize
     else:
-        found = pieces(typemap, _MAX_PIECES)
-        if found is None:
+        ranges = pieces(typemap, _MAX_PIECES)
+        if ranges is None:
             return None
-        cells = _shares(*_merged(found), start, stop, width)
+        cells = _cells(*_merge(ranges), range(start, stop, width))
     text = "".join(cells)
     for bound in sorted({typemap.lb, typemap.ub}, reverse=True):
-        at = -(-(bound - start) // width)
-        text = f"{text[:at]}|{text[at:]}"
+        index = -(-(bound - start) // width)
+        text = f"{text[:index]}|{text[index:]}"
     return Picture(text, start, stop, width)
 
 
-def _shares(starts: np.ndarray, ends: np.ndarray, start: int, stop: int, width: int) -> list[str]:
-    """Return for each `width` bytes whether all, some or none of them are in pieces."""
+def _cells(starts: np.ndarray, ends: np.ndarray, lows: range) -> list[str]:
+    """Return the characters of the cells that begin at `lows`: whether all, some or no bytes are in a piece."""
     cells = []
-    for low in range(start, stop, width):
-        high = min(low + width, stop)
-        first = int(np.searchsorted(ends, low, side="right"))  # the first piece that ends in the cell or after
+    for low in lows:
+        high = min(low + lows.step, lows.stop)
+        first = int(np.searchsorted(ends, low, side="right"))  # the first piece that ends in the cell or after it
         if first == len(starts) or starts[first] >= high:
             cells.append(_NONE)
         else:
@@ -64,11 +64,11 @@ def _shares(starts: np.ndarray, ends: np.ndarray, start: int, stop: int, width: 
     return cells
 
 
-def _merged(found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return starts and ends of pieces in ascending order, those that touch or overlap as one."""
-    if not len(found):
-        return found[:, 0], found[:, 1]
-    found = found[np.argsort(found[:, 0], kind="stable")]
-    reached = np.maximum.accumulate(found[:, 1])
-    apart = np.flatnonzero(found[1:, 0] > reached[:-1])
-    return found[np.r_[0, apart + 1], 0], reached[np.r_[apart, len(found) - 1]]
+def _merge(ranges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return starts and ends of byte ranges in ascending order; ranges that touch or overlap are merged."""
+    if not len(ranges):
+        return ranges[:, 0], ranges[:, 1]
+    ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(ranges[:, 1])
+    last = np.flatnonzero(ranges[1:, 0] > ends[:-1])  # the ranges before a gap
+    return ranges[np.r_[0, last + 1], 0], ends[np.r_[last, len(ranges) - 1]]

@@ -1,6 +1,7 @@
-"""Moving the bytes of elements between where a type map says and one after another, in the order of the map.
+"""Copies of elements from the places of a type map to adjacent bytes, and back: gather and scatter.
 
-Everything works on runs, so that it costs as many steps of Python as a type has branches, not entries.
+Packed elements are the entries in the order of the type map, without gaps. All functions work on runs, so that the
+number of steps in Python is that of the branches of the type map, not of its entries.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ import numpy as np
 from mpired.datatypes.typemap.typemap import Run, unfolded
 
 BLOCK_BYTES = 1 << 20
-"""The most bytes that are moved at a time, and the most that are read with the gaps in one piece."""
+"""Maximum of bytes that are copied at a time, and of bytes that are read at once with the gaps between them."""
 
 INTERLEAVED_BYTES = 4 << 20
-"""The same of elements that interleave: the more of them at a time, the longer the adjacent bytes."""
+"""The same maximum for elements that interleave: more elements at a time have longer adjacent bytes."""
 
 MOST_GAPS = 8
-"""The largest ratio of span to bytes of entries of a type that is not mostly gaps."""
+"""Maximum ratio of extent to size of a datatype that is not mostly gaps."""
 
-_FAR = 64 << 10  # bytes between two copies that are not worth being read along
-_MAX_TOGETHER = 1 << 10  # leaves that are looked at at a time
+_MAX_GAP = 64 << 10  # bytes; larger gaps are skipped, smaller ones are read along
+_MAX_LEAVES = 1 << 10  # in a group
 NUMBERS = (1, 2, 4, 8)
-"""Bytes that NumPy copies as numbers, which is faster."""
+"""Sizes in bytes that NumPy copies as integers, which is faster."""
 
 
 class _Copies(NamedTuple):
-    """Copies of one stretch: their number, and their distance in bytes in the map and packed."""
+    """Copies of a stretch: their number, and their distances in bytes in the type map and packed."""
 
     number: int
     stride: int
@@ -39,16 +40,16 @@ class _Copies(NamedTuple):
 
 
 class _Leaf(NamedTuple):
-    """Stretches of `nbytes` without a gap, the first at `disp` and, packed, at `at`; the rest along each of `dims`."""
+    """A stretch without a gap, and its copies along several dimensions."""
 
-    disp: int
-    at: int
-    nbytes: int
+    disp: int  # the first byte of the first stretch, in the type map
+    packed_disp: int  # the same in the packed elements
+    nbytes: int  # the length of a stretch
     dims: tuple[_Copies, ...]
 
     @property
     def reach(self) -> tuple[int, int]:
-        """The first byte of any stretch, and the end of the last."""
+        """The first byte of all stretches, and the end of the last."""
         spans = [(dim.number - 1) * dim.stride for dim in self.dims]
         low = self.disp + sum(span for span in spans if span < 0)
         return low, self.disp + sum(span for span in spans if span > 0) + self.nbytes
@@ -60,44 +61,44 @@ class _Leaf(NamedTuple):
 
 
 class FileWindow(NamedTuple):
-    """Stretches of a file that are moved together, each of `nbytes`, gaps included."""
+    """Byte ranges of a file that are copied together, with the gaps in them."""
 
-    starts: range  # where each begins
-    nbytes: int  # their length
-    size: int  # the bytes of all entries in them
-    # these entries, where they are when the stretches are put one after another; to be taken once
-    leaves: Iterable[_Leaf]
+    starts: range  # the first byte of each range
+    nbytes: int  # the length of each range
+    size: int  # bytes of all entries in the ranges
+    leaves: Iterable[_Leaf]  # the entries, at their displacements in the joined ranges; an iterator is used up
 
     @property
     def full(self) -> bool:
-        """Whether they have no gaps, provided that no byte is in two entries."""
+        """Whether the ranges have no gaps, if no two entries overlap."""
         return self.size == len(self.starts) * self.nbytes
 
-    def gather(self, room: np.ndarray, packed: np.ndarray) -> None:
-        """Copy the entries out of the stretches, one after another in `room`, to where they belong in `packed`."""
+    def gather(self, joined: np.ndarray, packed: np.ndarray) -> None:
+        """Copy the entries from the joined byte ranges to the packed elements."""
         for leaf in self.leaves:
-            spread, dense = _views(leaf, room, packed)
-            dense[...] = spread
+            in_ranges, in_packed = _views(leaf, joined, packed)
+            in_packed[...] = in_ranges
 
-    def scatter(self, room: np.ndarray, packed: np.ndarray) -> None:
-        """Copy the entries from `packed` to where they belong in the stretches; the other bytes of `room` stay."""
+    def scatter(self, joined: np.ndarray, packed: np.ndarray) -> None:
+        """Copy the entries from the packed elements to the joined byte ranges; other bytes of these stay."""
         for leaf in self.leaves:
-            spread, dense = _views(leaf, room, packed)
-            spread[...] = dense
+            in_ranges, in_packed = _views(leaf, joined, packed)
+            in_ranges[...] = in_packed
 
 
-def _views(leaf: _Leaf, room: np.ndarray, packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _views(leaf: _Leaf, joined: np.ndarray, packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the elements of a leaf in both arrays, as views with the dimensions of the leaf."""
     dtype = np.dtype(f"{'u' if leaf.nbytes in NUMBERS else 'V'}{leaf.nbytes}")
     shape, strides, packed_strides = zip(*leaf.dims, strict=True) if leaf.dims else ((), (), ())
-    # The constructor checks that every element is in the buffer.
-    spread: np.ndarray = np.ndarray(shape, dtype, room.data, leaf.disp, strides)
-    dense: np.ndarray = np.ndarray(shape, dtype, packed.data, leaf.at, packed_strides)
-    return spread, dense
+    # The constructor checks that every element is in the array.
+    in_ranges: np.ndarray = np.ndarray(shape, dtype, joined.data, leaf.disp, strides)
+    in_packed: np.ndarray = np.ndarray(shape, dtype, packed.data, leaf.packed_disp, packed_strides)
+    return in_ranges, in_packed
 
 
 def reach(run: Run) -> tuple[int, int]:
-    """Return the first byte of any entry of a run, and the end of the last."""
-    low, high = run.reach
+    """Return the first byte of all entries of a run, and the end of the last."""
+    low, high = run.disp_range
     return low + run.of.true_lb, high + run.of.true_ub
 
 
@@ -111,55 +112,54 @@ def _interleaves(run: Run) -> bool:
 
 
 def cut(run: Run) -> Iterator[Run]:
-    """Cut a run into smaller ones, in the order of the map, which are packed no larger than a block."""
-    return unfolded(run, _smaller)
+    """Cut a run into runs in the order of the type map; each of them packed is at most a block."""
+    return unfolded(run, _smaller_runs)
 
 
-def _smaller(run: Run) -> Iterator[Run] | None:
-    """Return the parts of a run that is larger than a block, None if it is not."""
-    of, most = run.of, INTERLEAVED_BYTES if _interleaves(run) else BLOCK_BYTES
-    if not of.size or not run.copies:
+def _smaller_runs(run: Run) -> Iterator[Run] | None:
+    """Return the parts of a run that is larger than a block; None if it is not larger."""
+    typemap, limit = run.of, INTERLEAVED_BYTES if _interleaves(run) else BLOCK_BYTES
+    if not typemap.size or not run.copies:
         return iter(())
-    if run.copies * of.size <= most or (run.copies == 1 and of.basic):
+    if run.copies * typemap.size <= limit or (run.copies == 1 and typemap.basic):
         return None
     if run.copies == 1:
         return run.parts()
-    step, disp, stride = max(1, most // of.size), run.disp, run.stride
+    step, disp, stride = max(1, limit // typemap.size), run.disp, run.stride
     firsts = range(0, run.copies, step)
-    return (Run(of, disp + first * stride, min(step, run.copies - first), stride) for first in firsts)
+    return (Run(typemap, disp + first * stride, min(step, run.copies - first), stride) for first in firsts)
 
 
 def windows(run: Run) -> Iterator[FileWindow]:
-    """Yield the windows of a file that move a run, each packed no larger than a block."""
-    # Copies that follow one another are taken together with the gaps, and copies that are far apart one by one. Where
-    # elements interleave it is the other way round: adjacent bytes belong to many of them.
+    """Yield the windows of a file that contain a run; each of them packed is at most a block."""
+    # A window has whole copies, unless copies interleave: then adjacent bytes belong to many copies.
     if run.copies > 1 and run.of.true_extent <= BLOCK_BYTES and not _interleaves(run):
-        one = run._replace(copies=1)
-        part = _LeafPart(*reach(one), run.of.size, functools.partial(_leaves, one))
-        yield from _along(part, _Copies(run.copies, run.stride, run.of.size))
+        first = run._replace(copies=1)
+        group = _LeafGroup(*reach(first), run.of.size, functools.partial(_leaves, first))
+        yield from _windows_of_copies(group, _Copies(run.copies, run.stride, run.of.size))
         return
-    for leaves in _neighbours(_leaves(run)):
+    for leaves in _near_leaves(_leaves(run)):
         if len(leaves) > 1:
-            yield _LeafPart.of(leaves).window()
+            yield _LeafGroup.from_leaves(leaves).window()
         else:
-            yield from _across(leaves[0])
+            yield from _windows_of_leaf(leaves[0])
 
 
 def whole(run: Run) -> FileWindow:
-    """Return all of a run as one window, however wide."""
-    return _LeafPart(*reach(run), run.copies * run.of.size, functools.partial(_leaves, run)).window()
+    """Return the window with all bytes of a run."""
+    return _LeafGroup(*reach(run), run.copies * run.of.size, functools.partial(_leaves, run)).window()
 
 
-class _LeafPart(NamedTuple):
-    """Leaves that are moved together: their first byte and their end, the bytes of all, and how to get them."""
+class _LeafGroup(NamedTuple):
+    """Leaves that are copied together."""
 
-    low: int
-    high: int
-    size: int
-    leaves: Callable[[], Iterable[_Leaf]]
+    low: int  # the first byte of all leaves
+    high: int  # the end of the last
+    size: int  # bytes of all leaves
+    leaves: Callable[[], Iterable[_Leaf]]  # returns the leaves
 
     @classmethod
-    def of(cls, leaves: Sequence[_Leaf]) -> _LeafPart:
+    def from_leaves(cls, leaves: Sequence[_Leaf]) -> _LeafGroup:
         lows, highs = zip(*(leaf.reach for leaf in leaves), strict=True)
         return cls(min(lows), max(highs), sum(leaf.size for leaf in leaves), lambda: leaves)
 
@@ -168,76 +168,80 @@ class _LeafPart(NamedTuple):
         return self.high - self.low
 
     def window(self) -> FileWindow:
-        """Return the window of all of it."""
-        return FileWindow(range(self.low, self.low + 1), self.nbytes, self.size, self.placed(-self.low))
+        """Return the window with all leaves."""
+        return FileWindow(range(self.low, self.low + 1), self.nbytes, self.size, self.shift(-self.low))
 
-    def placed(self, disp: int, at: int = 0, *copies: _Copies) -> Iterator[_Leaf]:
-        """Yield the leaves elsewhere, and as many as these copies of them."""
+    def shift(self, disp: int, packed_disp: int = 0, *copies: _Copies) -> Iterator[_Leaf]:
+        """Yield the leaves, moved by some bytes, with further dimensions of copies."""
         for leaf in self.leaves():
-            yield leaf._replace(disp=leaf.disp + disp, at=leaf.at + at, dims=copies + leaf.dims)
+            disps = leaf.disp + disp, leaf.packed_disp + packed_disp
+            yield _Leaf(*disps, leaf.nbytes, copies + leaf.dims)
 
 
-def _along(part: _LeafPart, copies: _Copies) -> Iterator[FileWindow]:
-    """Yield windows of copies of a part: near ones with the bytes between, far ones as stretches of their own."""
-    apart, nbytes = abs(copies.stride), part.nbytes
-    near = apart - nbytes <= _FAR
-    step = max(1, (BLOCK_BYTES - nbytes) // apart + 1 if near and apart else BLOCK_BYTES // nbytes)
+def _windows_of_copies(group: _LeafGroup, copies: _Copies) -> Iterator[FileWindow]:
+    """Yield windows with copies of a group: near copies share a byte range, distant copies do not."""
+    distance, nbytes = abs(copies.stride), group.nbytes
+    is_near = distance - nbytes <= _MAX_GAP
+    step = max(1, (BLOCK_BYTES - nbytes) // distance + 1 if is_near and distance else BLOCK_BYTES // nbytes)
     for first in range(0, copies.number, step):
         number = min(step, copies.number - first)
-        start, at = part.low + first * copies.stride, first * copies.packed_stride
-        if near:
+        start, packed_start = group.low + first * copies.stride, first * copies.packed_stride
+        if is_near:
             start += min(0, (number - 1) * copies.stride)
-            starts, length, stride = range(start, start + 1), (number - 1) * apart + nbytes, copies.stride
+            starts, length, stride = range(start, start + 1), (number - 1) * distance + nbytes, copies.stride
         else:
             starts, length, stride = range(start, start + number * copies.stride, copies.stride), nbytes, nbytes
-        disp = -part.low if stride >= 0 else -part.low - (number - 1) * stride
-        inside = part.placed(disp, at, _Copies(number, stride, copies.packed_stride))
-        yield FileWindow(starts, length, number * part.size, inside)
+        disp = -group.low if stride >= 0 else -group.low - (number - 1) * stride
+        leaves = group.shift(disp, packed_start, _Copies(number, stride, copies.packed_stride))
+        yield FileWindow(starts, length, number * group.size, leaves)
 
 
-def _across(leaf: _Leaf) -> Iterator[FileWindow]:
-    """Yield windows of one leaf, which is cut at its widest strides if it is too wide for one."""
-    part = _LeafPart.of([leaf])
-    if part.nbytes <= BLOCK_BYTES or not leaf.dims:
-        yield part.window()
+def _windows_of_leaf(leaf: _Leaf) -> Iterator[FileWindow]:
+    """Yield windows with the stretches of a leaf, which is cut along its widest dimension if it exceeds a block."""
+    group = _LeafGroup.from_leaves([leaf])
+    if group.nbytes <= BLOCK_BYTES or not leaf.dims:
+        yield group.window()
         return
     widest = max(leaf.dims, key=lambda dim: abs(dim.stride))
     inner = leaf._replace(dims=tuple(dim for dim in leaf.dims if dim is not widest))
-    if (one := _LeafPart.of([inner])).nbytes <= BLOCK_BYTES:
-        yield from _along(one, widest)
+    if (inner_group := _LeafGroup.from_leaves([inner])).nbytes <= BLOCK_BYTES:
+        yield from _windows_of_copies(inner_group, widest)
         return
     for i in range(widest.number):
-        yield from _across(inner._replace(disp=leaf.disp + i * widest.stride, at=leaf.at + i * widest.packed_stride))
+        disps = leaf.disp + i * widest.stride, leaf.packed_disp + i * widest.packed_stride
+        yield from _windows_of_leaf(_Leaf(*disps, leaf.nbytes, inner.dims))
 
 
-def _neighbours(leaves: Iterable[_Leaf]) -> Iterator[list[_Leaf]]:
-    """Yield leaves that follow one another together, as long as they fit into a block and none is far."""
-    together: list[_Leaf] = []
+def _near_leaves(leaves: Iterable[_Leaf]) -> Iterator[list[_Leaf]]:
+    """Yield groups of consecutive leaves without large gaps; the leaves of a group fit into a block."""
+    group: list[_Leaf] = []
     low = high = 0
     for leaf in leaves:
         first, end = leaf.reach
-        lowest, highest = (min(low, first), max(high, end)) if together else (first, end)
-        far = max(first - high, low - end) > _FAR or highest - lowest > BLOCK_BYTES
-        if together and (far or len(together) >= _MAX_TOGETHER):
-            yield together
-            together, lowest, highest = [], first, end
-        together.append(leaf)
+        lowest, highest = (min(low, first), max(high, end)) if group else (first, end)
+        is_far = max(first - high, low - end) > _MAX_GAP or highest - lowest > BLOCK_BYTES
+        if group and (is_far or len(group) >= _MAX_LEAVES):
+            yield group
+            group, lowest, highest = [], first, end
+        group.append(leaf)
         low, high = lowest, highest
-    if together:
-        yield together
+    if group:
+        yield group
 
 
 def _leaves(run: Run) -> Iterator[_Leaf]:
-    """Yield the stretches without a gap that a run is made of, alike ones together."""
-    # Every dimension is two copies or more: those of a block are far from as many as NumPy can have.
-    todo: list[tuple[Run, int, int, tuple[_Copies, ...]]] = [(run, run.disp, 0, ())]
-    while todo:
-        run, disp, at, dims = todo.pop()
-        of = run.of
+    """Yield the stretches of a run in the order of the type map; copies are one leaf."""
+    # The number of dimensions is small, because each has two copies or more.
+    waiting: list[tuple[Run, int, int, tuple[_Copies, ...]]] = [(run, run.disp, 0, ())]
+    while waiting:
+        run, disp, packed_disp, dims = waiting.pop()
+        typemap = run.of
         if run.copies > 1:
-            dims = (*dims, _Copies(run.copies, run.stride, of.size))
-        if of.dense:
-            yield _Leaf(disp + of.true_lb, at, of.size, dims)
+            dims = (*dims, _Copies(run.copies, run.stride, typemap.size))
+        if typemap.dense:
+            yield _Leaf(disp + typemap.true_lb, packed_disp, typemap.size, dims)
             continue
-        ends = itertools.accumulate((inner.copies * inner.of.size for inner in of.runs), initial=at)
-        todo += reversed([(inner, disp + inner.disp, start, dims) for inner, start in zip(of.runs, ends, strict=False)])
+        sizes = (inner.copies * inner.of.size for inner in typemap.runs)
+        starts = itertools.accumulate(sizes, initial=packed_disp)
+        parts = [(inner, disp + inner.disp, start, dims) for inner, start in zip(typemap.runs, starts, strict=False)]
+        waiting += reversed(parts)

@@ -1,8 +1,8 @@
-"""Type maps: which bytes an element of a datatype is made of (MPI-4.1, 5.1).
+"""Type maps: the basic types of an element and their displacements (MPI-4.1, 5.1).
 
-A map is a tree of runs, copies of another map at equal distances, so that a million entries are as
-cheap as one and all figures are computed without looking at the entries. The tree may be deeper than
-Python's stack, with a level for each dimension of a subarray: nothing here calls itself.
+A type map is a tree of runs. A run has copies of another type map at equal distances, so that all figures are computed
+without a loop over the entries. The tree may be deeper than the stack of Python, because each dimension of a subarray
+is a level: no function here is recursive.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _T = TypeVar("_T")
 
 _LIMIT = 2**63
 _MAX_FIELDS = 1000
-"""Entries that are looked at one by one, to find the fewest that all the others repeat."""
+"""Maximum number of entries in which the shortest repeated sequence is searched."""
 
 
 class Run(NamedTuple):
-    """Copies of a map, the first at `disp` bytes, each `stride` bytes after the one before."""
+    """Copies of a type map, the first at `disp` bytes, with `stride` bytes from each copy to the next."""
 
     of: TypeMap
     disp: int = 0
@@ -33,20 +33,20 @@ class Run(NamedTuple):
     stride: int = 0
 
     @property
-    def reach(self) -> tuple[int, int]:
+    def disp_range(self) -> tuple[int, int]:
         """The displacements of the lowest and of the highest copy."""
         last = self.disp + (self.copies - 1) * self.stride
         return (self.disp, last) if self.disp <= last else (last, self.disp)
 
     def parts(self) -> Iterator[Run]:
-        """Yield what the run is made of: its copies or, if there is one, the runs in it."""
+        """Yield the copies of the run, or the runs in its type map if there is one copy."""
         if self.copies > 1:
             return (Run(self.of, self.disp + copy * self.stride) for copy in range(self.copies))
         return (inner._replace(disp=self.disp + inner.disp) for inner in self.of.runs)
 
 
 class Entry(NamedTuple):
-    """A basic type at a displacement in bytes, or, with a form of that shape, several without a gap."""
+    """A basic type at a displacement in bytes; if the form has a shape, adjacent entries of that type."""
 
     name: str
     form: np.dtype
@@ -55,22 +55,26 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TypeMap:
-    """The figures of a type map, and its runs in order."""
+    """The figures of a type map, and its runs in order. Sizes, bounds and displacements are in bytes."""
 
-    size: int  # bytes of all entries together
-    entries: int  # how many basic types there are
-    true_lb: int  # the first byte of any entry
-    true_ub: int  # the end of the last
-    lb: int  # the bounds, with the markers and the alignment
-    ub: int
-    align: int  # the largest alignment of an entry
-    dense: bool  # whether the bytes, in the order of the map, are those from `true_lb` to `true_ub` without a gap
-    external: int  # bytes of all entries in external32, where no element has gaps
-    stretches: int  # how many equal entries are adjacent, by the counts of the runs alone
-    marked: bool = False  # whether the bounds were set; they then bind every type made of this one (MPI-4.1, 5.1.7)
-    runs: tuple[Run, ...] = field(default=(), repr=False)  # what the map is made of, empty for a basic type
-    basic: Entry | None = None  # the basic type, for a map that is one
+    size: int  # the size of all entries
+    entries: int  # the number of basic types
+    true_lb: int  # the first byte of all entries
+    true_ub: int  # the end of the last entry
+    lb: int  # the lower bound, from the entries or set
+    ub: int  # the upper bound, which includes the padding for the alignment
+    align: int  # the maximum alignment of an entry
+    dense: bool  # whether the entries in their order fill the bytes from `true_lb` to `true_ub` without a gap
+    external: int  # the size of all entries in external32
+    stretches: int  # an upper limit of the number of stretches: adjacent entries of one type
+    marked: bool = False  # whether the bounds are set, which binds all types made of this one (MPI-4.1, 5.1.7)
+    runs: tuple[Run, ...] = field(default=(), repr=False)  # empty for a basic type
+    basic: Entry | None = None  # the entry of a basic type, else None
     paired: bool = False  # whether the entries are value and index of a pair
+
+    def __post_init__(self) -> None:
+        """Check that the figures fit 63 bits."""
+        check_range(self.size, self.true_lb, self.true_ub, self.lb, self.ub, self.extent, self.true_extent)
 
     @property
     def extent(self) -> int:
@@ -79,113 +83,113 @@ class TypeMap:
 
     @property
     def true_extent(self) -> int:
-        """Bytes from the first byte of an entry to the end of the last."""
+        """Bytes from the first byte of all entries to the end of the last entry."""
         return self.true_ub - self.true_lb
 
     @property
     def is_component(self) -> bool:
-        """Whether it is a basic type or a pair, which counts as one too (MPI-4.1, 12.3.4)."""
+        """Whether the map is a predefined type: a basic type or a pair (MPI-4.1, 12.3.4)."""
         return self.basic is not None or self.paired
 
     @cached_property
     def unit(self) -> tuple[Entry, ...] | None:
-        """The fewest entries that, repeated, are all of the map; None if they are too many to be fields."""
+        """The shortest sequence of entries that the map repeats; None if it is too long for a structure."""
         if not self.entries:
             return ()
-        found = self.folded(_unit, lambda of: of.is_component)
-        return None if found is None else tuple(itertools.islice(found.of.walk(), len(found.names)))
+        unit = self.folded(_unit, lambda typemap: typemap.is_component)
+        return None if unit is None else tuple(itertools.islice(unit.of.walk(), len(unit.names)))
 
     def inside(self, is_end: Callable[[TypeMap], bool]) -> list[TypeMap]:
-        """Return the maps that the map is made of, each once and after those in it, so that it is the last itself."""
+        """Return the type maps of the tree, each once and after the maps in it; the last is this map."""
         # Maps inside an end are left out.
-        found: dict[TypeMap, None] = {}
+        typemaps: dict[TypeMap, None] = {}
         waiting = [self]
         while waiting:
-            of = waiting[-1]
-            missing = () if is_end(of) else dict.fromkeys(run.of for run in of.runs if run.of not in found)
+            typemap = waiting[-1]
+            missing = () if is_end(typemap) else dict.fromkeys(run.of for run in typemap.runs if run.of not in typemaps)
             waiting += missing
             if not missing:
-                found[waiting.pop()] = None
-        return list(found)
+                typemaps[waiting.pop()] = None
+        return list(typemaps)
 
     def folded(self, value: Callable[[TypeMap, Mapping[TypeMap, _T]], _T], is_end: Callable[[TypeMap], bool]) -> _T:
-        """Return the value of a function of the map and of its values for the maps inside, given as a mapping."""
-        # Every map is visited once, and its value forgotten when the last map around it is done.
-        inside = self.inside(is_end)
-        last_in = {run.of: of for of in inside for run in of.runs}
-        known: dict[TypeMap, _T] = {}
-        for of in inside:
-            known[of] = value(of, known)
-            for done in {run.of for run in of.runs if last_in[run.of] is of}:
-                known.pop(done, None)
-        return known[self]
+        """Compute a value of this map bottom-up: `value` takes a map, and the values of the maps in it."""
+        # Each map is visited once, and its value is deleted after the last map that contains it.
+        typemaps = self.inside(is_end)
+        last_user = {run.of: typemap for typemap in typemaps for run in typemap.runs}
+        values: dict[TypeMap, _T] = {}
+        for typemap in typemaps:
+            values[typemap] = value(typemap, values)
+            for unused in {run.of for run in typemap.runs if last_user[run.of] is typemap}:
+                values.pop(unused, None)
+        return values[self]
 
     def entry(self, number: int) -> Entry:
-        """Return one entry, numbered from 0 in the order of the map, without looking at the others."""
-        of, disp = self, 0
-        while of.basic is None:
-            for run in of.runs:
+        """Return the entry with a number, counted from 0 in the order of the map."""
+        typemap, disp = self, 0
+        while typemap.basic is None:
+            for run in typemap.runs:
                 if number < run.copies * run.of.entries:
                     break
                 number -= run.copies * run.of.entries
             else:
                 raise IndexError(number)
             copy, number = divmod(number, run.of.entries)
-            of, disp = run.of, disp + run.disp + copy * run.stride
-        return of.basic._replace(disp=disp)
+            typemap, disp = run.of, disp + run.disp + copy * run.stride
+        return typemap.basic._replace(disp=disp)
 
     def walk(self, *, stretches: bool = False) -> Iterator[Entry]:
-        """Yield the entries in the order of the map; with `stretches` equal adjacent ones as one."""
+        """Yield the entries in the order of the map; with `stretches` adjacent copies are one entry."""
 
-        def parts(run: Run) -> Iterator[Run] | None:
-            is_one = run.copies == 1 or (stretches and run.stride == run.of.size)
-            return None if run.of.basic and is_one else run.parts()
+        def children(run: Run) -> Iterator[Run] | None:
+            is_entry = run.copies == 1 or (stretches and run.stride == run.of.size)
+            return None if run.of.basic and is_entry else run.parts()
 
-        for run in unfolded(Run(self), parts):
+        for run in unfolded(Run(self), children):
             entry = run.of.entry(0)
             form = entry.form if run.copies == 1 else np.dtype((entry.form, (run.copies,)))
             yield Entry(entry.name, form, run.disp)
 
 
-def unfolded(whole: _T, parts: Callable[[_T], Iterator[_T] | None]) -> Iterator[_T]:
-    """Yield what something is made of, in order: each part is taken apart in its turn, unless it has no parts: None."""
-    levels = [iter((whole,))]
+def unfolded(root: _T, children: Callable[[_T], Iterator[_T] | None]) -> Iterator[_T]:
+    """Yield the leaves of a tree in order; `children` of a leaf is None."""
+    levels = [iter((root,))]
     while levels:
-        for part in levels[-1]:
-            inner = parts(part)
-            if inner is None:
-                yield part
+        for node in levels[-1]:
+            level = children(node)
+            if level is None:
+                yield node
             else:
-                levels.append(inner)
+                levels.append(level)
                 break
         else:
             levels.pop()
 
 
 class _Unit(NamedTuple):
-    """The names of the entries that a map repeats, and the map in it whose first entries they are."""
+    """A sequence of entries that a map repeats."""
 
-    names: tuple[str, ...]
-    of: TypeMap
+    names: tuple[str, ...]  # the names of the basic types
+    of: TypeMap  # a map that begins with these entries
 
 
-def _unit(of: TypeMap, known: Mapping[TypeMap, _Unit | None]) -> _Unit | None:
-    """Return the unit of a map that has entries, by those of the maps in it."""
-    if of.is_component:
-        return _Unit(tuple(entry.name for entry in of.walk()), of)
-    units = [known[inner] for inner in dict.fromkeys(run.of for run in of.runs)]
+def _unit(typemap: TypeMap, units_inside: Mapping[TypeMap, _Unit | None]) -> _Unit | None:
+    """Return the unit of a map from the units of the maps in it; None if it is too long."""
+    if typemap.is_component:
+        return _Unit(tuple(entry.name for entry in typemap.walk()), typemap)
+    units = [units_inside[inner] for inner in dict.fromkeys(run.of for run in typemap.runs)]
     if units[0] and all(unit and unit.names == units[0].names for unit in units):
         return units[0]
-    if of.entries > _MAX_FIELDS:
+    if typemap.entries > _MAX_FIELDS:
         return None
-    parts = ((known[run.of], run.copies * run.of.entries) for run in of.runs)
+    parts = ((units_inside[run.of], run.copies * run.of.entries) for run in typemap.runs)
     names = tuple(name for unit, count in parts if unit for name in unit.names * (count // len(unit.names)))
     lengths = (n for n in range(1, len(names) + 1) if len(names) % n == 0)
-    return next(_Unit(names[:n], of) for n in lengths if names == names[:n] * (len(names) // n))
+    return next(_Unit(names[:n], typemap) for n in lengths if names == names[:n] * (len(names) // n))
 
 
 def basic(name: str, form: np.dtype) -> TypeMap:
-    """Return the map of a type that is one entry."""
+    """Return the type map of a basic type."""
     nbytes = form.itemsize
     align = form.alignment if form.fields is None else max(form[name].alignment for name in form.names or ())
     return TypeMap(
@@ -195,43 +199,43 @@ def basic(name: str, form: np.dtype) -> TypeMap:
 
 
 def combined(runs: Sequence[Run], *, is_pair: bool = False) -> TypeMap:
-    """Return the map of some runs one after another, its bounds by the rules of MPI-4.1, 5.1.6 and 5.1.7."""
+    """Return the type map of consecutive runs, with the bounds of MPI-4.1, 5.1.6 and 5.1.7."""
     if len(runs) == 1 and runs[0].copies == 1 and not runs[0].disp:
         return runs[0].of
-    kept = tuple([_simplified(run) for run in runs if run.copies and run.of.entries])
+    filled = tuple([_simplify(run) for run in runs if run.copies and run.of.entries])
     marked = [run for run in runs if run.copies and run.of.marked]
-    reaches = [(run.of, *run.reach) for run in kept]
-    align = max([run.of.align for run in kept], default=1)
-    true_lb = min([low + of.true_lb for of, low, _ in reaches], default=0)
-    true_ub = max([high + of.true_ub for of, _, high in reaches], default=0)
-    # The padding rounds the extent, not the upper bound: it is the least that makes it a multiple of the alignment.
+    align = max([run.of.align for run in filled], default=1)
+    true_lb = min([run.disp_range[0] + run.of.true_lb for run in filled], default=0)
+    true_ub = max([run.disp_range[1] + run.of.true_ub for run in filled], default=0)
+    # The padding makes the extent a multiple of the alignment, not the upper bound.
     lb, ub = true_lb, true_lb + -(-(true_ub - true_lb) // align) * align
     if marked:
-        lb = min([run.reach[0] + run.of.lb for run in marked])
-        ub = max([run.reach[1] + run.of.ub for run in marked])
-    # Copies of a basic type without a gap are one stretch.
-    stretches = [1 if run.of.basic and run.stride == run.of.size else run.copies * run.of.stretches for run in kept]
-    return _checked(TypeMap(
-        size=sum([run.copies * run.of.size for run in kept]),
-        entries=sum([run.copies * run.of.entries for run in kept]),
+        lb = min([run.disp_range[0] + run.of.lb for run in marked])
+        ub = max([run.disp_range[1] + run.of.ub for run in marked])
+    # Adjacent copies of a basic type are one stretch.
+    stretches = [1 if run.of.basic and run.stride == run.of.size else run.copies * run.of.stretches for run in filled]
+    return TypeMap(
+        size=sum([run.copies * run.of.size for run in filled]),
+        entries=sum([run.copies * run.of.entries for run in filled]),
         true_lb=true_lb, true_ub=true_ub, lb=lb, ub=ub, align=align,
-        dense=_are_dense(kept, true_lb, true_ub),
-        external=sum([run.copies * run.of.external for run in kept]),
-        stretches=sum(stretches), marked=bool(marked), runs=kept, paired=is_pair,
-    ))  # fmt: skip
+        dense=_are_dense(filled, true_lb, true_ub),
+        external=sum([run.copies * run.of.external for run in filled]),
+        stretches=sum(stretches), marked=bool(marked), runs=filled, paired=is_pair,
+    )  # fmt: skip
 
 
 def _are_dense(runs: Sequence[Run], true_lb: int, true_ub: int) -> bool:
-    at = true_lb
+    """Return whether the runs in their order fill the bytes between two bounds without a gap."""
+    end = true_lb
     for run in runs:
-        if not run.of.dense or run.disp + run.of.true_lb != at or (run.copies > 1 and run.stride != run.of.size):
+        if not run.of.dense or run.disp + run.of.true_lb != end or (run.copies > 1 and run.stride != run.of.size):
             return False
-        at += run.copies * run.of.size
-    return at == true_ub
+        end += run.copies * run.of.size
+    return end == true_ub
 
 
-def _simplified(run: Run) -> Run:
-    """Return a run with the same entries in the same order, and as few levels as possible."""
+def _simplify(run: Run) -> Run:
+    """Return a run with the same entries in the same order, and fewer levels if possible."""
     while len(run.of.runs) == 1:
         inner = run.of.runs[0]
         if run.copies == 1:
@@ -246,16 +250,11 @@ def _simplified(run: Run) -> Run:
 
 
 def bounded(inner: TypeMap, lb: int, extent: int) -> TypeMap:
-    """Return a map with the same entries and bounds that are set."""
-    return _checked(replace(inner, lb=lb, ub=lb + extent, marked=True))
+    """Return a type map with the same entries and other bounds, which bind types made of it."""
+    return replace(inner, lb=lb, ub=lb + extent, marked=True)
 
 
-def _checked(made: TypeMap) -> TypeMap:
-    bounds_checked(made.size, made.true_lb, made.true_ub, made.lb, made.ub, made.extent, made.true_extent)
-    return made
-
-
-def bounds_checked(*figures: int) -> None:
+def check_range(*figures: int) -> None:
     """Raise `ValueError` if a size, a bound or an extent does not fit 63 bits."""
     if not (min(figures) >= -_LIMIT and max(figures) < _LIMIT):
         raise ValueError("its size, bounds or extent do not fit 63 bits")

@@ -1,8 +1,7 @@
-"""The compiled twins of kernels: C where NumPy needs several passes or has no SIMD, the same bits.
+"""Twins of kernels in C, with the same bits, for ops for which NumPy needs several passes or has no SIMD.
 
-kernels.c is compiled when mpired is installed, if there is a C compiler. Nothing is compiled later, and the library is
-loaded when the first block is combined that is worth it. Without it, and with `MPIRED_NATIVE=0`, all kernels are those
-of NumPy, which the twins are compared with.
+The installation of mpired compiles kernels.c if there is a C compiler. The library is loaded for the first block that
+is large enough. Without the library, and with `MPIRED_NATIVE=0`, all kernels are those of NumPy.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ from mpired.datatypes import Datatype, Group
 from mpired.errors import UsageError
 
 VARIABLE = "MPIRED_NATIVE"
-"""The variable of the environment that chooses the kernels of NumPy."""
+"""The environment variable that disables the twins."""
 LEAST_BYTES = 4096
-"""Blocks with fewer bytes are left to NumPy: a twin would save less than loading it takes."""
+"""Minimum size of blocks for a twin; for smaller blocks the library costs more than it saves."""
 
 Twin: TypeAlias = Callable[[int, int, int], int]
 
 _CHOICES = {"": True, "0": False, "1": True, "false": False, "true": True, "no": False, "yes": True}
 _CHOICES |= {"off": False, "on": True}
-# The dot keeps Python from taking it for a module.
+# Because of the dot, Python does not import the library as a module.
 _FILE = os.path.join(os.path.dirname(__file__), "kernels.c.so")
 
 
 @functools.lru_cache(maxsize=512)
 def twin(name: str, datatype: Datatype) -> Twin | None:
-    """Return the compiled function for an op and a datatype; None if there is none, or this processor cannot run it."""
+    """Return the twin for an op and a datatype; None if there is none, or if this processor cannot run it."""
     library, _ = _loaded()
     function = getattr(library, f"{name}_{_code(datatype)}", None)
     if function is None:
@@ -41,7 +40,7 @@ def twin(name: str, datatype: Datatype) -> Twin | None:
 
 
 class Step(ctypes.Structure):
-    """A step of a state in `chain`: the address of its function and of its planes, and the bytes of their elements."""
+    """A step in `chain`: the addresses of a compiled function and of the planes, and the itemsize of the planes."""
 
     _fields_ = (("add", ctypes.c_void_p), ("planes", ctypes.c_void_p * 2), ("width", ctypes.c_size_t))
 
@@ -54,17 +53,17 @@ def step(name: str, datatype: Datatype) -> int:
 
 
 def chain(steps: ctypes.Array[Step], elements: int, itemsize: int, count: int, n: int) -> bool:
-    """Add elements at an address, of the n-th rank, by some steps, and return whether one of these overflowed."""
+    """Add the elements of the n-th rank, at an address, by all steps; return whether one of them overflowed."""
     return bool(cast("ctypes.CDLL", _loaded()[0]).chain(steps, len(steps), elements, itemsize, count, n))
 
 
 def obstacle() -> str:
-    """Return why no twin is used at all, "" if they are."""
+    """Return the reason why twins are not used, "" if they are."""
     return _loaded()[1]
 
 
 def forget() -> None:
-    """Forget the loaded library, and read the environment again."""
+    """Forget the library, so that the environment is read again."""
     twin.cache_clear()
     step.cache_clear()
     _loaded.cache_clear()
@@ -73,16 +72,16 @@ def forget() -> None:
 @functools.cache
 def _loaded() -> tuple[ctypes.CDLL | None, str]:
     """Return the library and "", or None and the reason."""
-    word = os.environ.get(VARIABLE, "")
-    if word.lower() not in _CHOICES:
-        raise UsageError(VARIABLE, f"is {word!r}; set it to 0 for the kernels of NumPy, or unset it")
-    if not _CHOICES[word.lower()]:
-        return None, f"{VARIABLE} is {word}"
+    value = os.environ.get(VARIABLE, "")
+    if value.lower() not in _CHOICES:
+        raise UsageError(VARIABLE, f"is {value!r}; set it to 0 for the kernels of NumPy, or unset it")
+    if not _CHOICES[value.lower()]:
+        return None, f"{VARIABLE} is {value}"
     if not os.path.exists(_FILE):
         return None, "there was no C compiler when mpired was installed"
     try:
         library = ctypes.CDLL(_FILE)
-    except OSError as error:  # of another kind of machine, or of a file system that runs no programs
+    except OSError as error:  # for another kind of machine, or on a file system mounted with noexec
         return None, f"the library cannot be loaded ({error})"
     size = ctypes.c_size_t
     library.chain.argtypes = [ctypes.c_void_p, size, ctypes.c_void_p, size, size, size]
@@ -90,7 +89,7 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
 
 
 def _code(datatype: Datatype) -> str:
-    """Return what names the form of an element in kernels.c: f8, c16, f8_i4."""
+    """Return the name of the form of an element in kernels.c, such as f8, c16 or f8_i4."""
     form = datatype.form
     if datatype.group is Group.COMPLEX:
         return f"c{form.itemsize}"
