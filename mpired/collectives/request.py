@@ -71,8 +71,10 @@ def read_request(
     inputs = _input_options(op_list, options, context)._replace(in_place="in_place" in collective.fixed)
     if options["in_place"] and not inputs.in_place and options["accumulate_in"] is None:
         inputs = inputs._replace(op=None)  # the op's wider datatype may not fit into the root's file
+    # The options that messages may suggest: a result in place keeps its datatype.
+    hints = {*collective.options} - ({"accumulate_in", "index"} if options["in_place"] else set())
     if len(op_list) > 1 or options["index"] is not None or inputs.datatype is not None:
-        _check_ops(op_list, inputs, options, _hint_options(collective, options))
+        _check_ops(op_list, inputs, options, hints)
     # The formats that the names of results, or `to`, ask for; None for that of the ranks.
     to = None if options["to"] is None else format_named(options["to"], "to")
     formats = [to or by_suffix(path) for path in outputs]
@@ -113,16 +115,16 @@ def read_request(
         outputs=outputs, provenance=provenance,
         skipped=tuple(skipped for group in opened for skipped in group.skipped),
     )  # fmt: skip
-    _check(request, {(form or format_named(groups[0][0].format)).name for form in formats})
+    _check(request, hints, {form.name for form in formats if form})
     return request
 
 
-def _check(request: Request, formats: Collection[str]) -> None:
+def _check(request: Request, hints: Collection[str], formats: Collection[str]) -> None:
     """Check the ops on the datatypes of the ranks, for results of these formats; warn of skipped and unsorted ranks."""
     options, groups, skipped = request.options, request.groups, request.skipped
     row = format_named(groups[0][0].format)
-    hints = _hint_options(request.collective, options)
-    hints -= set() if row.keeps and {*formats} <= {row.name} else {"keep"}
+    if not row.keeps or {*formats} - {row.name}:
+        hints = {*hints} - {"keep"}
     for op in request.ops:
         buffers = [(buffer.name, operand(op, buffer).datatype) for buffer in groups[0][0].buffers]
         ops.check_buffers(op, buffers, ops.Use.REDUCE, hints)
@@ -140,11 +142,6 @@ def _check(request: Request, formats: Collection[str]) -> None:
         pairs = (unnatural([file.source.name for file in files]) for files in request.combined)
         if (rounds or not is_alike) and (pair := next(filter(None, pairs), None)):
             log.warn(log.order(*pair, "last bits" if is_alike else "results"))
-
-
-def _hint_options(collective: Collective, options: Options) -> set[str]:
-    """Return the options that messages may suggest: a result in place cannot change its datatype."""
-    return {*collective.options} - ({"accumulate_in", "index"} if options["in_place"] else set())
 
 
 def _check_kept(request: Request) -> None:

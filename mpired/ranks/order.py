@@ -69,7 +69,14 @@ def _expand(argument: str, numbers: Sequence[int] | None) -> Iterator[RankArgume
     if argument.startswith("@"):
         yield from _read_list(with_query_of(argument, argument[1:]))
         return
-    for name in (with_query_of(argument, name) for name in _expand_numbers(argument, numbers)):
+    names: Iterable[str] = [argument]
+    if ("%" in argument or "{" in argument) and not os.path.lexists(argument):
+        if numbers is not None and re.search(_PLACE, argument):
+            pattern = re.sub(_PLACE, r"{0:\1d}", argument.replace("{", "{{").replace("}", "}}"))
+            names = map(pattern.format, numbers)
+        else:
+            names = _expand_ranges(argument)
+    for name in (with_query_of(argument, name) for name in names):
         pattern = name.partition("://")[2].partition("/")[2] if is_url(name) else name  # a host may be `[::1]`
         if not _MAGIC.intersection(pattern) or os.path.lexists(name):
             yield name
@@ -81,17 +88,6 @@ def _expand(argument: str, numbers: Sequence[int] | None) -> Iterator[RankArgume
             yield from paths
         else:
             raise FileNotFoundError(errno.ENOENT, f"{os.strerror(errno.ENOENT)}, and no file matches", name)
-
-
-def _expand_numbers(argument: str, numbers: Sequence[int] | None) -> Iterator[str]:
-    """Yield the names of an argument with ranges, or with a %d that stands for each of the numbers."""
-    if ("%" not in argument and "{" not in argument) or os.path.lexists(argument):
-        yield argument
-    elif numbers is not None and re.search(_PLACE, argument):
-        for number in numbers:
-            yield re.sub(_PLACE, lambda match: f"%{match[1]}d" % number, argument)  # noqa: B023 - called at once
-    else:
-        yield from _expand_ranges(argument)
 
 
 def _expand_ranges(argument: str) -> Iterator[str]:
