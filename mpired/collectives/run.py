@@ -228,23 +228,23 @@ def fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
         work = stack.enter_context(closing(Fold(decoded, tuple(targets), sends=is_sent)))
         reports = run_segments(plan, work, context)
         pieces = list(_write_received(plan, targets, reports) if is_sent else reports)
-    if plan.has_unknown_length or any(piece.overflow or piece.unset or piece.hidden for piece in pieces):
+    if plan.has_unknown_length or any(piece.overflow or piece.nunset or piece.nmasked for piece in pieces):
         _report(plan, targets, pieces)
 
 
 def _report(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[PieceResult]) -> None:
     """Set the final count of streams; warn of overflows, of elements never written, and of masked elements."""
     if plan.has_unknown_length:
-        plan.ended.append(max(piece.stop for piece in pieces))
+        plan.stream_count.append(max(piece.stop for piece in pieces))
     for overflow in by_op(overflow for piece in pieces for overflow in piece.overflow):
         op, ranks = plan.ops[overflow.op], plan.buffers[overflow.buffer]
         name = ranks[0].name if len(plan.buffers) > 1 else ""
         tell_overflow(op, operand(op, ranks[0]).datatype, overflow, [rank.source.name for rank in ranks], name)
     for number, ranks in enumerate(plan.buffers if plan.ops[0].rules.missing is None else ()):
-        if count := sum(piece.unset for piece in pieces if piece.buffer == number):
+        if count := sum(piece.nunset for piece in pieces if piece.buffer == number):
             value = next(unset for rank in ranks if (unset := stored_array(rank).unset) is not None)
             log.warn(log.unset(count, stored_array(ranks[0]).name, f"leave them out with `missing={value}`"))
-    if any(piece.hidden for piece in pieces):
+    if any(piece.nmasked for piece in pieces):
         _report_masked(plan, targets, pieces)
 
 
@@ -257,7 +257,7 @@ def _report_masked(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[P
             if region is not None and region.missing is not None:
                 masked.setdefault((result.buffer, result.number), (result, region.missing))
     for (buffer, number), (result, missing) in sorted(masked.items(), key=lambda item: item[0]):
-        if count := sum(piece.hidden.get(number, 0) for piece in pieces if piece.buffer == buffer):
+        if count := sum(piece.nmasked.get(number, 0) for piece in pieces if piece.buffer == buffer):
             has_nulls = result.op.rules.nulls != "error" and not stands_for_null(result.op, result.rank.datatype)
             hint = f"use `to='parquet'` with `columns={result.rank.name!r}`" if has_nulls else "use `to='npz'`"
             name = result.name if len(plan.ops) > 1 else result.rank.name
@@ -278,8 +278,8 @@ def _write_received(plan: Plan, targets: Sequence[ResultFile], pieces: Iterable[
             for result in piece.sent:
                 block = result.block if result.block.flags.writeable else result.block.copy()
                 writers.take(result._replace(block=block))
-            yield piece._replace(sent=(), hidden=writers.hidden)
-            writers.hidden = {}
+            yield piece._replace(sent=(), nmasked=writers.nmasked)
+            writers.nmasked = {}
 
 
 _P = TypeVar("_P")  # progress of a segment, with `nbytes`, the number of bytes read since the last one

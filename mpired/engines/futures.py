@@ -27,9 +27,7 @@ def connect(options: Mapping[str, Any]) -> Iterator[Futures]:
 class Futures:
     """The tasks of an executor."""
 
-    repeated = (
-        0  # number of tasks that were repeated because their worker was lost; 0 if the engine does not count them
-    )
+    repeated = 0  # tasks that were repeated because their worker was lost; 0 if the engine does not count them
 
     def __init__(self, executor: Any) -> None:
         self._client = executor
@@ -41,7 +39,7 @@ class Futures:
         return limits_at(self.everywhere(place), self._nworkers, threads)
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
-        """Apply the function to the number of each worker, in that worker if the engine can choose workers."""
+        """Apply the function to the number of each worker, in the worker itself if the engine can choose workers."""
         task = self.send_function(pickle.dumps(function, 5))
         numbers = range(self._nworkers)
         pending = {self.submit(task, number, alone=False, worker=number, only=True) for number in numbers}

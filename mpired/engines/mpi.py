@@ -60,17 +60,11 @@ def main(command: Callable[[], int], preload: Callable[[], object]) -> int:
     if not ENGINES["mpi"].started:
         return command()  # which raises an error that asks for a launcher
     try:
-        import mpi4py  # noqa: PLC0415 - only under a launcher
-
-        mpi4py.rc(thread_level="funneled", finalize=False)
-        from mpi4py import MPI  # noqa: PLC0415 - which initialises MPI
-        from mpi4py.util import pkl5  # noqa: PLC0415 - as above
-    except ModuleNotFoundError:
-        return command()  # which raises an error that names the missing package
-    except (ImportError, RuntimeError) as error:
-        _import_error = _no_library(error)
+        mpi, pkl5 = _import_mpi(thread_level="funneled", finalize=False)
+    except UsageError as error:
+        _import_error = error  # raised by `connect`
         return command()
-    world = pkl5.Intracomm(MPI.COMM_WORLD)
+    world = pkl5.Intracomm(mpi.COMM_WORLD)
     if world.rank:
         prepare()
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -80,7 +74,7 @@ def main(command: Callable[[], int], preload: Callable[[], object]) -> int:
             with contextlib.suppress(ImportError, MemoryError):  # raised again by the first task, which reports it
                 preload()
         _serve(world)
-        return _leave(MPI, 0)
+        return _leave(mpi, 0)
     _running = Mpi(world)
     keep_freed_memory()  # for received results
     try:
@@ -90,7 +84,7 @@ def main(command: Callable[[], int], preload: Callable[[], object]) -> int:
         _abort(world, 1)
     if not _running.end_workers():
         _abort(world, status or 1)
-    return _leave(MPI, status)
+    return _leave(mpi, status)
 
 
 def _looks_small(arguments: Sequence[str]) -> bool:
@@ -153,22 +147,27 @@ def connect(options: Mapping[str, Any]) -> Iterator[Mpi]:
             engine.end_workers()
 
 
-def _no_library(error: Exception) -> UsageError:
-    reason = f"mpi4py finds no library of MPI ({' '.join(str(error).split())})"
-    return UsageError("`engine`", f"{reason}; install one with {installation('mpich')}")
-
-
-def joined() -> Mpi:
-    """Return the processes of `MPI_COMM_WORLD` that run this program, with a communicator of their own."""
+def _import_mpi(**settings: Any) -> tuple[Any, Any]:
+    """Return the modules `MPI`, whose import initialises MPI, and `pkl5` of mpi4py, or raise `UsageError`."""
     try:
-        from mpi4py import MPI  # noqa: PLC0415 - of few programs
+        import mpi4py  # noqa: PLC0415 - of few commands and programs
+
+        mpi4py.rc(**settings)
+        from mpi4py import MPI  # noqa: PLC0415 - as above
         from mpi4py.util import pkl5  # noqa: PLC0415 - as above
     except ModuleNotFoundError:
         raise UsageError("`engine`", not_installed(ENGINES["mpi"])) from None
     except (ImportError, RuntimeError) as error:
-        raise _no_library(error) from None
-    Mpi(MPI.COMM_WORLD).check_launcher(f"python {os.path.basename(sys.argv[0]) or 'FILE'}")
-    return Mpi(pkl5.Intracomm(MPI.COMM_WORLD.Dup()))
+        reason = f"mpi4py finds no library of MPI ({' '.join(str(error).split())})"
+        raise UsageError("`engine`", f"{reason}; install one with {installation('mpich')}") from None
+    return MPI, pkl5
+
+
+def joined() -> Mpi:
+    """Return the processes of `MPI_COMM_WORLD` that run this program, with a communicator of their own."""
+    mpi, pkl5 = _import_mpi()
+    Mpi(mpi.COMM_WORLD).check_launcher(f"python {os.path.basename(sys.argv[0]) or 'FILE'}")
+    return Mpi(pkl5.Intracomm(mpi.COMM_WORLD.Dup()))
 
 
 class Mpi:
