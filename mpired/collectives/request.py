@@ -89,16 +89,13 @@ def read_request(
             error.add_note("name the result with `output`")  # the last argument of other programs
         raise
     groups = tuple(tuple(group.files) for group in opened)
-    has_unknown_length = groups[0][0].buffers[0].count == UNKNOWN_COUNT
-    if has_unknown_length or not all(group.alike for group in opened):
+    if groups[0][0].buffers[0].count == UNKNOWN_COUNT or not all(group.alike for group in opened):
         # A result may grow with streams until they end: a single one, whose elements do not depend on its length.
-        is_one = collective.to_root and len(formats) == len(op_list) == 1
-        is_plain = op_list[0].rules.nulls == "error" and all(
-            options[name] is None for name in ("split", "index", "accumulate_in")
-        )
-        grows = is_one and is_plain and not any(form and (form.has_arrays or form.place) for form in formats)
+        is_single = collective.to_root and len(formats) == len(op_list) == 1
+        is_plain = op_list[0].rules.nulls == "error" and options["accumulate_in"] is options["index"] is None
+        may_grow = is_single and is_plain and not any(form and (form.has_arrays or form.place) for form in formats)
         warn_of_units(groups)
-        groups = in_one_order(_counted(groups, inputs, may_grow=has_unknown_length and grows), options["root"])
+        groups = in_one_order(_counted(groups, inputs, may_grow=may_grow), options["root"])
     if options["accumulate_in"] is not None:
         groups = _widened(groups, op_list, options["accumulate_in"])
     arguments = [group.words for group in opened]

@@ -277,7 +277,7 @@ def _write_received(plan: Plan, targets: Sequence[ResultFile], pieces: Iterable[
                 buffer, writers = piece.buffer, stack.enter_context(Writers(plan, targets, piece.buffer))
             for result in piece.sent:
                 block = result.block if result.block.flags.writeable else result.block.copy()
-                writers.take(result._replace(block=block))
+                writers.write(result._replace(block=block))
             yield piece._replace(sent=(), nmasked=writers.nmasked)
             writers.nmasked = {}
 

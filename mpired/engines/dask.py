@@ -43,9 +43,9 @@ def connect(options: Mapping[str, Any]) -> Iterator[Dask]:
     for name in [*logging.root.manager.loggerDict]:
         if name.partition(".")[0] == "distributed":  # our own messages report the same errors
             logging.getLogger(name).setLevel(logging.CRITICAL)
-    where = {"scheduler_file": address} if os.path.isfile(address) else {"address": address}
+    placement = {"scheduler_file": address} if os.path.isfile(address) else {"address": address}
     try:
-        client = cast("Any", distributed.Client)(**where, timeout=timeout, name="mpired", set_as_default=False)
+        client = cast("Any", distributed.Client)(**placement, timeout=timeout, name="mpired", set_as_default=False)
     except (OSError, TimeoutError) as error:
         reason = f"does not answer within {timeout:g} s ({' '.join(str(error).split()) or type(error).__name__})"
         raise WorkerError(f"dask scheduler {address}", reason) from None
@@ -100,14 +100,16 @@ class Dask(Futures):
         self._keys = []
         return self._client.submit(unpickle, octets, pure=False)
 
-    def submit(self, function: Any, item: Any, *, alone: bool, worker: int | None = None, only: bool = False) -> Any:
-        """Return the future of a task. Dask would give the first tasks to the worker that has the function."""
-        where: dict[str, Any] = {}
+    def submit(
+        self, function: Any, item: Any, *, isolated: bool, worker: int | None = None, pinned: bool = False
+    ) -> Any:
+        """Return the future of a task; without `worker` Dask prefers the worker that has the function."""
+        placement: dict[str, Any] = {}
         if worker is not None and self._addresses:
-            where = {"workers": [self._addresses[worker % len(self._addresses)]], "allow_other_workers": not only}
-        future = self._client.submit(answer_of, function, item, alone, pure=False, **where)
-        if only:
-            self._pinned[future.key] = where["workers"][0]
+            placement = {"workers": [self._addresses[worker % len(self._addresses)]], "allow_other_workers": not pinned}
+        future = self._client.submit(answer_of, function, item, isolated, pure=False, **placement)
+        if pinned:
+            self._pinned[future.key] = placement["workers"][0]
         self._keys.append(future.key)
         future.add_done_callback(self._done.put)
         return future
@@ -126,18 +128,17 @@ class Dask(Futures):
         """Wait until one of the futures is done; meanwhile check the scheduler and the workers."""
         self._last_worker = time.monotonic()
         self._last_seen.clear()
+        period = min(_CHECK_PERIOD, self._timeout / 4)
         while True:
             try:
-                future = interrupts.interruptible(
-                    partial(self._done.get, timeout=min(_CHECK_PERIOD, self._timeout / 4))
-                )
+                future = interrupts.interruptible(partial(self._done.get, timeout=period))
             except queue.Empty:
                 self._check_alive(futures)
                 continue
             if future in futures:  # not of an earlier run
                 return [future]
 
-    def answer(self, future: Any, *, alone: bool) -> Answer:
+    def answer(self, future: Any, *, isolated: bool) -> Answer:
         """Return the results of a task that is done, or raise `WorkerError`."""
         from distributed.scheduler import KilledWorker  # noqa: PLC0415 - only for this engine
 
@@ -145,12 +146,12 @@ class Dask(Futures):
         try:
             return cast("Answer", self._client.gather(future, direct=True))
         except KilledWorker as error:
-            if alone:  # if the workers do not come back, something else than the op has ended them
+            if isolated:  # if the workers do not come back, something else than the op has ended them
                 time.sleep(_PATIENCE)
                 self.wait_for_workers()
             times = f"{error.allowed_failures + 1} times; nothing was written"
             reason = f"a task has ended the process of its worker, {times}"
-            raise WorkerError(self._name, reason, 1 if alone else None) from None
+            raise WorkerError(self._name, reason, 1 if isolated else None) from None
         except CancelledError:
             raise WorkerError(self._name, "was lost, or has forgotten the tasks; nothing was written") from None
         except Exception as error:  # noqa: BLE001 - of a worker that cannot import mpired
@@ -175,11 +176,11 @@ class Dask(Futures):
                 self._last_seen[address] = worker["last_seen"], now
         keys = {future.key for future in futures}
         silent = [address for address in workers if now - self._last_seen[address][1] > self._timeout]
-        gone = {self._pinned[key] for key in keys & self._pinned.keys()} - workers.keys()
+        lost = {self._pinned[key] for key in keys & self._pinned.keys()} - workers.keys()
         tasks = self._ask(self._client.scheduler.processing, workers=None) if silent else {}
-        for address in [*gone, *(worker for worker in silent if keys & set(tasks.get(worker, ())))]:
+        for address in [*lost, *(worker for worker in silent if keys & set(tasks.get(worker, ())))]:
             reason = f"the worker {address} does not answer for {self._timeout:g} s"
-            raise WorkerError(self._name, f"{'a worker is lost' if address in gone else reason}; nothing was written")
+            raise WorkerError(self._name, f"{'a worker is lost' if address in lost else reason}; nothing was written")
 
     def _workers(self) -> dict[str, Any]:
         """Return the scheduler's records of its workers, by their addresses."""

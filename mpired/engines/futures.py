@@ -42,26 +42,28 @@ class Futures:
         """Apply the function to the number of each worker, in the worker itself if the engine can choose workers."""
         task = self.send_function(pickle.dumps(function, 5))
         numbers = range(self._nworkers)
-        pending = {self.submit(task, number, alone=False, worker=number, only=True) for number in numbers}
-        return list(self._results(pending, iter(()), alone=False))
+        pending = {self.submit(task, number, isolated=False, worker=number, pinned=True) for number in numbers}
+        return list(self._results(pending, iter(()), isolated=False))
 
     def send_function(self, octets: bytes) -> Any:
         """Return the argument of tasks for the pickled function of a run."""
         return octets
 
-    def submit(self, function: Any, item: Any, *, alone: bool, worker: int | None = None, only: bool = False) -> Any:
-        """Return the future of a task for any worker; `worker` is preferred if it is given, or the only one."""
-        del worker, only
+    def submit(
+        self, function: Any, item: Any, *, isolated: bool, worker: int | None = None, pinned: bool = False
+    ) -> Any:
+        """Return the future of a task for any worker, but preferably `worker`; if `pinned`, for no other."""
+        del worker, pinned
         with _worker_errors():
-            return self._client.submit(answer_of, function, item, alone)
+            return self._client.submit(answer_of, function, item, isolated)
 
     def wait(self, futures: Collection[Any]) -> Collection[Any]:
         """Wait until at least one future is done, and return the futures that are done; or raise `WorkerError`."""
         return interrupts.interruptible(wait, futures, None, FIRST_COMPLETED).done
 
-    def answer(self, future: Any, *, alone: bool) -> Answer:
+    def answer(self, future: Any, *, isolated: bool) -> Answer:
         """Return the results of a future that is done, or raise `WorkerError`."""
-        del alone
+        del isolated
         with _worker_errors():
             answer: Answer = future.result()
             return answer
@@ -78,16 +80,17 @@ class Futures:
         queue = iter(items)
         task = self.send_function(pickle.dumps(function, 5))
         first = enumerate(itertools.islice(queue, jobs))
-        pending = {self.submit(task, item, alone=isolated, worker=number) for number, item in first}
-        yield from self._results(pending, (self.submit(task, item, alone=isolated) for item in queue), alone=isolated)
+        pending = {self.submit(task, item, isolated=isolated, worker=number) for number, item in first}
+        next_futures = (self.submit(task, item, isolated=isolated) for item in queue)
+        yield from self._results(pending, next_futures, isolated=isolated)
 
-    def _results(self, pending: set[Any], next_futures: Iterator[Any], *, alone: bool) -> Generator[Any, None, None]:
+    def _results(self, pending: set[Any], next_futures: Iterator[Any], *, isolated: bool) -> Generator[Any, None, None]:
         """Yield the results of pending futures; for each future that is done take one of the next futures."""
         try:
             while pending:
                 for future in self.wait(pending):
                     pending.discard(future)
-                    results, error = self.answer(future, alone=alone)
+                    results, error = self.answer(future, isolated=isolated)
                     pending.update(itertools.islice(next_futures, 1))
                     yield from results
                     if error is not None:

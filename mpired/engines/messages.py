@@ -117,14 +117,14 @@ class Link:
         return len(self._posted)
 
 
-def lines_of(hosts: Sequence[str], most: int) -> Lines:
-    """Return lines of at most `most` stages: each host is a stage, or on a single host each worker."""
+def lines_of(hosts: Sequence[str], max_stages: int) -> Lines:
+    """Return lines of at most `max_stages` stages: each host is a stage, or on a single host each worker."""
     workers: dict[str, list[int]] = {}  # of each host
     for worker, host in enumerate(hosts):
         workers.setdefault(host, []).append(worker)
     stages = list(workers.values())
     if len(stages) == 1:
-        nstages = min(most, len(hosts))
+        nstages = min(max_stages, len(hosts))
         width = len(hosts) // nstages
         stages = [stages[0][stage * width : (stage + 1) * width] for stage in range(nstages)]
-    return tuple(zip(*stages[:most], strict=False))
+    return tuple(zip(*stages[:max_stages], strict=False))

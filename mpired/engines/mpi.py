@@ -129,8 +129,6 @@ def connect(options: Mapping[str, Any]) -> Iterator[Mpi]:
         if not engine.is_running:
             raise UsageError("`engine`", "is that of a block of `mpired.mpi` that has ended; use it in the block")
     else:
-        if ENGINES["mpi"].started:
-            import mpi4py  # noqa: F401, PLC0415 - for the error if it is missing
         if _import_error is not None:
             raise _import_error
         if engine is None:
@@ -260,12 +258,12 @@ class Mpi:
         queue = iter(items)
         yield from self._send_items(function, zip(self._workers[:jobs], queue, strict=False), queue)
 
-    def lines(self, jobs: int, most: int) -> Lines:
-        """Return lines of workers with at most `most` stages: the machines, or the workers of a single machine."""
+    def lines(self, jobs: int, max_stages: int) -> Lines:
+        """Return lines of at most `max_stages` stages: the machines, or the workers of a single machine."""
         if not self._workers:
             return ()
         places = self._known_places()
-        return messages.lines_of([places[worker].host for worker in self._workers[:jobs]], most)
+        return messages.lines_of([places[worker].host for worker in self._workers[:jobs]], max_stages)
 
     def chain(
         self, function: Callable[[Any, messages.Link], Any], items: Sequence[Sequence[Iterable[Any]]], lines: Lines

@@ -69,7 +69,7 @@ def run(
         with interrupts.defer_signals():  # a signal between two workers would leave the second one alive
             for worker in workers:
                 worker.end()
-            # Processes that workers have started in other groups are children of this process now.
+            # Processes that workers have started in other groups are children of this process now, see `adopt_orphans`.
             for _ in range(_GENERATIONS if _adopting else 0):
                 for pid in set(_children()) - _spared - _alive:
                     with contextlib.suppress(ProcessLookupError, ChildProcessError, PermissionError):
@@ -94,7 +94,7 @@ class _Worker:
             self.connection, far_end = channel()
             with closing(far_end):
                 self._pid, self._first_messages = _start(function, far_end)
-            self.ended = os.pidfd_open(self._pid)
+            self.pidfd = os.pidfd_open(self._pid)
             _alive.add(self._pid)
         except OSError as error:  # EAGAIN of fork
             if self._pid:
@@ -114,34 +114,32 @@ class _Worker:
 
     def lost(self, error: Exception | None = None) -> WorkerError:
         """Return the error of a lost worker: how its process ended, or the error of its connection."""
-        if not _ready([self.ended], _PATIENCE):
+        if not _ready([self.pidfd], _PATIENCE):
             reason = f"the connection to a worker was lost ({error or 'closed by it'}); nothing was written"
             return WorkerError("worker pool", reason)
-        try:
-            status = os.waitid(os.P_PIDFD, self.ended, os.WEXITED | os.WNOWAIT)
-        except ChildProcessError:  # the caller of the Python API ignores SIGCHLD, or waits for any child
-            status = None
+        status = None
+        # The caller of the Python API may ignore SIGCHLD, or wait for any child.
+        with contextlib.suppress(ChildProcessError):
+            status = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOWAIT)
         if status is None:
             return WorkerError("worker pool", "a worker died; nothing was written")
-        number = status.si_status
-        if status.si_code == os.CLD_EXITED:
-            return WorkerError(
-                "worker pool", f"a worker died: it ended with status {number}; nothing was written", number
-            )
-        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-        reason = f"a worker died: it was killed by {name}{_CAUSES.get(number, '')}; nothing was written"
-        return WorkerError("worker pool", reason, -number)
+        number = code = status.si_status
+        fate = f"ended with status {number}"
+        if status.si_code != os.CLD_EXITED:
+            name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+            code, fate = -number, f"was killed by {name}{_CAUSES.get(number, '')}"
+        return WorkerError("worker pool", f"a worker died: it {fate}; nothing was written", code)
 
     def end(self) -> None:
-        """Kill the process, which has nothing to finish; it might wait for a thread of an op for ever."""
-        for kill in (os.killpg, os.kill):  # it leads a group of the processes that it has started, except at its start
+        """Kill the process and its group; it has nothing to finish, and might wait for a thread of an op for ever."""
+        for kill in (os.killpg, os.kill):  # there is no group yet if the process has just started
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 kill(self._pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
         _alive.discard(self._pid)
         self.connection.close()
-        os.close(self.ended)
+        os.close(self.pidfd)
 
 
 def _ready(descriptors: Iterable[int], timeout: float | None = None) -> set[int]:
@@ -178,12 +176,12 @@ def _start(function: Callable[[Any], Any], connection: Channel) -> tuple[int, tu
 def _results(workers: list[_Worker], queue: Iterator[Any]) -> Iterator[Any]:
     """Yield the results of busy workers; each worker that becomes free gets the next item of the queue."""
     busy = {worker.connection.incoming: worker for worker in workers}
-    deaths = {worker.ended: worker for worker in workers}
+    processes = {worker.pidfd: worker for worker in workers}
     while busy:
-        ready = _ready([*busy, *deaths])
-        for ended in deaths.keys() & ready:
-            if deaths[ended].connection.incoming not in ready:  # else its last results are read first
-                raise deaths[ended].lost()
+        ready = _ready([*busy, *processes])
+        for pidfd in processes.keys() & ready:
+            if processes[pidfd].connection.incoming not in ready:  # else its last results are read first
+                raise processes[pidfd].lost()
         for connection in busy.keys() & ready:
             worker = busy[connection]
             try:
@@ -200,7 +198,7 @@ def _results(workers: list[_Worker], queue: Iterator[Any]) -> Iterator[Any]:
                 worker.send(item)
                 break
             else:
-                del busy[connection], deaths[worker.ended]
+                del busy[connection], processes[worker.pidfd]
 
 
 _adopting = False  # whether this process is the parent of orphans

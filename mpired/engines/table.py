@@ -47,7 +47,7 @@ If the workers may be on other machines:
 
 If the workers can be stages of lines, in which each stage sends values to the next:
 
-- `lines(jobs, most)` returns `Lines` of equal length: at most `jobs` workers in all, at most `most` stages in a line,
+- `lines(jobs, max_stages)` returns `Lines` of equal length: at most `jobs` workers, at most `max_stages` in a line,
   and no line without workers. A machine is a stage, and each of its workers is in another line; on a single machine
   each worker is a stage.
 - `chain(function, items, lines)` is like `run`, and applies the function to the items of each stage and its

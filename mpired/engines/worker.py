@@ -38,7 +38,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _SIZE_NBYTES = 8  # before each object
 _PIPE_NBYTES = 1 << 20  # the largest size that users may set
 _MAX_KEPT_NBYTES = 2 << 20  # larger than the usual page of parquet, 1 MiB and its header
-_alone = threading.Lock()  # held by an item that runs in one thread of a process at a time
+_isolated_lock = threading.Lock()  # held by an item that runs in one thread of a process at a time
 
 
 class Channel:
@@ -251,11 +251,11 @@ def portable_error(error: BaseException) -> BaseException:
     return portable(error)
 
 
-def answer_of(function: Callable[[Any], Any] | bytes, item: Any, alone: bool) -> Answer:  # noqa: FBT001 - tasks have no keywords
-    """Apply a function, pickled or not, to an item; `alone` lets one thread of a process do so at a time."""
+def answer_of(function: Callable[[Any], Any] | bytes, item: Any, isolated: bool) -> Answer:  # noqa: FBT001 - tasks have no keywords
+    """Apply a function, pickled or not, to an item; `isolated` lets one thread of a process do so at a time."""
     values: list[Any] = []
     try:
-        with _alone if alone else contextlib.nullcontext():
+        with _isolated_lock if isolated else contextlib.nullcontext():
             values.extend(results(_unpickle_cached(function) if isinstance(function, bytes) else function, item))
     except BaseException as error:  # noqa: BLE001 - raised again by the command
         return values, portable_error(error)

@@ -206,8 +206,8 @@ def numbers_of(paths: Sequence[str | None], regex: str | None = None) -> list[in
 def distinguishing(paths: Sequence[str | None]) -> str:
     """Return a simple `rank_regex` that finds another number in each path, for a hint; "" if there is none."""
     folder, name = os.path.split(paths[0] or "")
-    for before, after in re.findall(r"([^0-9/]*)[0-9]+(?=([^0-9/]*))", f"{name}/{folder}"):
-        for start, end in ((before[-1:], ""), (before[-1:], after[:1]), (before, after)):
+    for left, right in re.findall(r"([^0-9/]*)[0-9]+(?=([^0-9/]*))", f"{name}/{folder}"):
+        for start, end in ((left[-1:], ""), (left[-1:], right[:1]), (left, right)):
             regex = f"{re.escape(start)}({_NUMBER}){re.escape(end)}"
             numbers = numbers_of(paths, regex)
             if None not in numbers and len({*numbers}) == len(paths):
