@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from mpired import __version__, codecs, ops
 from mpired.collectives.plan import Plan, make_plan
-from mpired.collectives.request import Request, labelled, read_request
+from mpired.collectives.request import Request, label_ranks, read_request
 from mpired.collectives.results import NOT_TOGETHER, GroupPlan, check_different, group_plans, results_of
 from mpired.collectives.run import Result, fill
 from mpired.collectives.table import COLLECTIVES, Collective, operand
@@ -103,7 +103,7 @@ class Call(NamedTuple):
         """Set the record of the origin of the results."""
         plan = self.plans[0]
         rules = plan.ops[0].rules
-        inputs = [(name, source) for name, file in labelled(self.request.combined) for source in file.sources]
+        inputs = [(name, source) for name, file in label_ranks(self.request.combined) for source in file.sources]
         counts = [None if plan.has_unknown_length else array.count for array in self.elements]
         record = {
             "version": __version__,
@@ -148,10 +148,8 @@ def plan_call(  # noqa: PLR0913 - the parts of a call
     if request.provenance is not None:
         lacking = [result.path for result in all_results if not format_named(result.format).has_provenance]
         sidecars = [path + request.provenance.suffix for path in lacking]
-        _check_sidecars([*paths, *sidecars])
     files = (*paths, *sidecars)
-    if not options["in_place"]:
-        _check_results(all_results, files, request)
+    _check_results(all_results, files, request)
     overwrite = options["in_place"] or options["overwrite"]
     nlocked = sum(map(os.path.isfile, paths)) if overwrite else 0
     plans = [plan_fold(*pair, request, nlocked=nlocked) for pair in zip(groups, results, strict=True)]
@@ -168,10 +166,18 @@ def plan_call(  # noqa: PLR0913 - the parts of a call
 
 
 def _check_results(results: Sequence[Result], paths: Sequence[str], request: Request) -> None:
-    """Raise an error if a path is an input of the call, or a compressed result is combined with a wrong option."""
+    """Check the paths of results and sidecars against each other and the inputs, and the options of compression."""
     options = request.options
+    if request.provenance is not None:
+        are_urls = len(paths) > 1 and any(map(is_url, paths))
+        if are_urls or any(map(is_stream, paths)) or len({*paths}) < len(paths):
+            reason = "is recorded in the file of a result, or in one beside it"
+            reason += ": not in a stream, in a second object of a store, or twice in one file"
+            raise UsageError("`provenance`", f"{reason}; name other files, or a format that holds it, such as parquet")
+    if options["in_place"]:
+        return
     if existing := [path for path in paths if os.path.exists(path) or ("://" in path and is_url(path))]:
-        inputs = ((source, name) for name, file in labelled(request.groups) for source in file.sources)
+        inputs = ((source, name) for name, file in label_ranks(request.groups) for source in file.sources)
         check_no_input(existing, inputs, _RENAME_HINTS[request.collective.to_root])
         check_no_input(
             existing, [(options["types"], "the named datatypes"), *((f, "the op") for f in request.op_files)]
@@ -182,15 +188,6 @@ def _check_results(results: Sequence[Result], paths: Sequence[str], request: Req
             raise UsageError("`level`", f"{reason}; leave it out")
         if options["link"] and result.packing:
             raise UsageError("`link`", f"makes one file of all results, and {result.path} is compressed by itself")
-
-
-def _check_sidecars(paths: Sequence[str]) -> None:
-    """Raise `UsageError` unless each result and each sidecar is a file of its own."""
-    are_urls = len(paths) > 1 and any(map(is_url, paths))
-    if are_urls or any(map(is_stream, paths)) or len({*paths}) < len(paths):
-        reason = "is recorded in the file of a result, or in one beside it"
-        reason += ": not in a stream, in a second object of a store, or twice in one file"
-        raise UsageError("`provenance`", f"{reason}; name other files, or a format that holds it, such as parquet")
 
 
 # For a result that would overwrite an input, by whether the root alone gets a result.

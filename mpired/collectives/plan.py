@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple, TypeAlias
 
 from mpired.collectives.table import operand
@@ -143,11 +143,7 @@ class _Planner:
         self.engine: Engine = context.engine or LOCAL
         self.apart = apart  # whether each array of each rank is a buffer of its own
         arrays = [file.buffers for file in files]
-        self.buffers: _Buffers = (
-            tuple((array,) for file_arrays in arrays for array in file_arrays)
-            if apart
-            else tuple(zip(*arrays, strict=True))
-        )
+        self.buffers: _Buffers = tuple(zip(chain(*arrays)) if apart else zip(*arrays, strict=True))
         self.nranks = len(self.buffers[0])
         # of each buffer the bytes of an element, of the states of all ops for it, or of its results: the largest
         self.widths: list[int] = []
@@ -157,11 +153,9 @@ class _Planner:
         is_spread = False
         nbytes = self.longest = 0  # bytes of a rank, and of its longest buffer
         self.nsequential = self.ntransposed = 0  # ranks of a buffer that are streams, or transposed, at most
+        nblocks = 1 if len(ops) == 1 else _BLOCKS_IN_MEMORY // _STATES_IN_MEMORY  # states of several ops have blocks
         for ranks in self.buffers:
-            first = ranks[0]
-            itemsize = first.datatype.itemsize
-            nblocks = 1 if len(ops) == 1 else _BLOCKS_IN_MEMORY // _STATES_IN_MEMORY  # a state of several has its own
-            width = 0
+            first, itemsize, width = ranks[0], ranks[0].datatype.itemsize, 0
             for op in ops:
                 datatype = operand(op, first).datatype
                 state_nbytes = state_of(op, datatype, len(ranks)).itemsize
@@ -305,22 +299,20 @@ class _Planner:
         nbytes = min(_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL // (self.jobs * ntransposed))
         if spare is not None:
             nbytes = min(nbytes, self.block_bytes + (spare - self.base) // (_BLOCKS_AHEAD * ntransposed))
-        nbytes = max(self.block_bytes, nbytes)
+        # A rank that is opened again for each block reads nothing ahead.
+        block, nbytes = self.block_bytes, max(self.block_bytes, nbytes)
         self.buffers = tuple(
             tuple(
-                # A rank that is opened again for each block reads nothing ahead.
-                within_memory(rank, nbytes if number < self.max_open else self.block_bytes)
+                within_memory(rank, nbytes if i < self.max_open else block)
                 if stored_array(rank).is_transposed
                 else rank
-                for number, rank in enumerate(ranks)
+                for i, rank in enumerate(ranks)
             )
             for ranks in self.buffers
         )
 
     def nsegments(self) -> int:
         """Return the number of segments of a buffer."""
-        if self.lines or self.is_small:
-            return len(self.lines) or 1
         # A segment opens all files again, and decoding begins at a row group: few segments. A worker on another machine
         # opens a rank once, unless the results of its segment are too long to send.
         is_remote = not self.engine.same_host
@@ -357,9 +349,11 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
     if (limit := planner.context.max_memory) is not None:
         planner.context.check_memory(BASE_NBYTES + encoding)
         spare = planner.limit_memory(limit)
-    planner.limit_readers(spare)
+    if planner.is_decoded or planner.ntransposed:
+        planner.limit_readers(spare)
     block_counts = tuple(max(1, planner.block_bytes // width) for width in planner.widths)
-    segments = cut_segments(planner.buffers, block_counts, planner.nsegments(), striped=not planner.engine.same_host)
+    nsegments = len(planner.lines) or (1 if planner.is_small else planner.nsegments())
+    segments = cut_segments(planner.buffers, block_counts, nsegments, striped=not planner.engine.same_host)
     lines = planner.lines[: len(segments)]
     jobs = sum(map(len, lines)) or max(1, min(planner.jobs, len(segments)))
     isolated = any(op.isolated for op in ops) or (planner.is_decoded and not any(op.user for op in ops))

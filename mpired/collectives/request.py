@@ -95,12 +95,12 @@ def read_request(
         is_plain = op_list[0].rules.nulls == "error" and options["accumulate_in"] is options["index"] is None
         may_grow = is_single and is_plain and not any(form and (form.has_arrays or form.place) for form in formats)
         warn_of_units(groups)
-        groups = in_one_order(_counted(groups, inputs, may_grow=may_grow), options["root"])
+        groups = in_one_order(_set_counts(groups, inputs, may_grow=may_grow), options["root"])
     if options["accumulate_in"] is not None:
-        groups = _widened(groups, op_list, options["accumulate_in"])
+        groups = _widen(groups, op_list, options["accumulate_in"])
     arguments = [group.words for group in opened]
     if options["index"] is not None:
-        groups = _as_pairs(groups, arguments, options)
+        groups = _add_indices(groups, arguments, options)
     provenance = None
     if options["provenance"]:
         from mpired.provenance import Provenance  # noqa: PLC0415 - few calls record the origin of results
@@ -164,14 +164,14 @@ def _check_kept(request: Request) -> None:
 
 def _input_options(op_list: Sequence[ops.Op], options: Options, context: Context) -> InputOptions:
     """Return the options of the inputs, with the datatypes and the rules of the ops."""
-    groups, first = ~Group(0), op_list[0]
+    datatype_groups, first = ~Group(0), op_list[0]
     for op in op_list:
         has_indices = options["index"] is not None and op.groups == Group.PAIR
-        groups &= VALUES if has_indices else op.groups
+        datatype_groups &= VALUES if has_indices else op.groups
     inputs = InputOptions.of(options, context)._replace(
         nullable=first.rules.nulls != "error",
         named=any(op.user for op in op_list),
-        taken=groups,
+        taken=datatype_groups,
         op=first if "accumulate_in" in first.takes else next(iter(_wideners(op_list, options["accumulate_in"])), None),
         keep=tuple(options["keep"]),
         # Results in place, and results with parts of a rank's file, need more than one pass through that file. Ranks
@@ -190,13 +190,14 @@ def _wideners(op_list: Sequence[ops.Op], accumulate_in: str | None) -> list[ops.
     if wideners or any(op.user for op in op_list):
         return wideners
     # No op computes in a wider datatype. Wider elements change no value, so max can choose for all of them.
-    groups = ~Group(0)
+    datatype_groups = ~Group(0)
     for op in op_list:
-        groups &= VALUES if op.groups == Group.PAIR else op.groups
-    return [ops.with_policies(ops.get("max")._replace(groups=groups), {"accumulate_in": accumulate_in})]
+        datatype_groups &= VALUES if op.groups == Group.PAIR else op.groups
+    wide_max = ops.get("max")._replace(groups=datatype_groups)
+    return [ops.with_policies(wide_max, {"accumulate_in": accumulate_in})]
 
 
-def _widened(groups: _Groups, op_list: Sequence[ops.Op], accumulate_in: str) -> _Groups:
+def _widen(groups: _Groups, op_list: Sequence[ops.Op], accumulate_in: str) -> _Groups:
     """Return ranks of several datatypes with their elements in the widest of these, or in `accumulate_in`."""
     wide, are_several = list[Datatype](), False
     wideners = _wideners(op_list, accumulate_in)
@@ -288,7 +289,7 @@ def _weights(path: str) -> tuple[float, ...]:
         raise UsageError(os.fspath(path), f"{error}; a file of weights has numbers alone") from None
 
 
-def labelled(groups: Sequence[Sequence[RankFile]]) -> Iterator[tuple[str, RankFile]]:
+def label_ranks(groups: Sequence[Sequence[RankFile]]) -> Iterator[tuple[str, RankFile]]:
     """Yield each rank with its label for messages, such as "rank 2" or "rank 2 of group B"."""
     patterns = ["rank {} of group A", "rank {} of group B"] if len(groups) > 1 else ["rank {}"]
     for pattern, files in zip(patterns, groups, strict=True):
@@ -296,12 +297,12 @@ def labelled(groups: Sequence[Sequence[RankFile]]) -> Iterator[tuple[str, RankFi
             yield pattern.format(rank), file
 
 
-def _counted(groups: _Groups, inputs: InputOptions, *, may_grow: bool) -> _Groups:
+def _set_counts(groups: _Groups, inputs: InputOptions, *, may_grow: bool) -> _Groups:
     """Give streams of unknown length the count of the other ranks.
 
     If all ranks are such streams, the fold reads to their end if the result may grow; else they are read here first.
     """
-    ranks = list(labelled(groups))
+    ranks = list(label_ranks(groups))
     reference = next(((label, file) for label, file in ranks if file.buffers[0].count != UNKNOWN_COUNT), None)
     has_unknown = any(file.buffers[0].count == UNKNOWN_COUNT for _, file in ranks)
     if not has_unknown or (reference is None and may_grow):
@@ -319,10 +320,10 @@ def _counted(groups: _Groups, inputs: InputOptions, *, may_grow: bool) -> _Group
         counted.append(file._replace(buffers=tuple(with_stored(a, count=count, like=like) for a in file.buffers)))
     files = iter(counted)
     regrouped = tuple(tuple(itertools.islice(files, len(group))) for group in groups)
-    return regrouped if reference else _counted(regrouped, inputs, may_grow=False)
+    return regrouped if reference else _set_counts(regrouped, inputs, may_grow=False)
 
 
-def _as_pairs(groups: _Groups, arguments: Sequence[Sequence[RankArgument]], options: Options) -> _Groups:
+def _add_indices(groups: _Groups, arguments: Sequence[Sequence[RankArgument]], options: Options) -> _Groups:
     """Return plain ranks as pairs of a value and a generated index, for MINLOC and MAXLOC."""
     is_global = options["index"] == "global"
     firsts = []  # the index of the first element of each rank of each group

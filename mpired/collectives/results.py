@@ -50,7 +50,7 @@ NOT_TOGETHER = (
 )
 
 
-def expand(pattern: str, group: str, ranks: Sequence[tuple[int, RankArgument]]) -> list[str]:
+def _expand_pattern(pattern: str, group: str, ranks: Sequence[tuple[int, RankArgument]]) -> list[str]:
     """Return the path of the result of each rank of a group, "a" or "b", from a pattern of paths."""
     if not _PATTERN.fullmatch(pattern):
         reason = "is not a pattern of names: its fields are {rank}, {rank:05d}, {stem} and {group}"
@@ -161,7 +161,7 @@ def _paths(group_plan: GroupPlan, request: Request) -> list[str]:
         return [path for paths_of_output in paths for path in paths_of_output]
     nranks = len(ranks) // len(outputs)  # the shares of the second output follow those of the first
     parts = ((pattern, ranks[i * nranks : (i + 1) * nranks]) for i, pattern in enumerate(outputs))
-    return [path for pattern, part in parts for path in expand(pattern, "ab"[group_plan.number], part)]
+    return [path for pattern, part in parts for path in _expand_pattern(pattern, "ab"[group_plan.number], part)]
 
 
 def results_of(group_plan: GroupPlan, request: Request, *, terminal: bool) -> tuple[Result, ...]:
@@ -187,7 +187,7 @@ def results_of(group_plan: GroupPlan, request: Request, *, terminal: bool) -> tu
             index = _index_name(output, file, form) if is_divided else ""
             files = [*form.module.divided(model, index, form.prepare)] if index else [("", None, form.prepare(model))]
             if request.options["header"] != "none":
-                files = [(name, numbers, _with_header(layout, form, request)) for name, numbers, layout in files]
+                files = [(name, numbers, _copy_header(layout, form, request)) for name, numbers, layout in files]
         for name, numbers, layout in files:
             folder = os.path.normpath(os.path.dirname(path) if path.endswith(INDEX_SUFFIX) else path) if name else ""
             file_path = os.path.join(folder, name) if name else path
@@ -210,7 +210,7 @@ def _index_name(path: str, file: RankFile, form: Format) -> str:
     return os.path.basename(path) if is_index else index_of(file.source)
 
 
-def _with_header(layout: Layout, form: Format, request: Request) -> Layout:
+def _copy_header(layout: Layout, form: Format, request: Request) -> Layout:
     """Return the layout of a raw result with the bytes before the elements of the root's raw file."""
     file = request.groups[0][request.options["root"]]
     array = stored_array(file.buffers[0])

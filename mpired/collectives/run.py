@@ -304,7 +304,7 @@ def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: C
     with log.step("combining the ranks"), closing(progress):
         is_watched = context.progress is not no_progress
         try:
-            for piece in _watched(progress, context.progress, plan.nbytes) if is_watched else progress:
+            for piece in _show_progress(progress, context.progress, plan.nbytes) if is_watched else progress:
                 interrupts.raise_pending()
                 yield piece
         except WorkerError as error:
@@ -314,14 +314,14 @@ def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: C
                 from mpired.engines import userops  # noqa: PLC0415 - only for user-defined ops
 
                 # One of them has ended the worker, but which one is unknown.
-                raise userops.crashed(isolated[0]._replace(name=", ".join(map(str, isolated))), error) from None
+                raise userops.crash_error(isolated[0]._replace(name=", ".join(map(str, isolated))), error) from None
             decoding.check(rank for ranks in plan.buffers for rank in ranks)  # raises if a damaged file has ended it
             raise
     sources = (buffer.source for ranks in plan.buffers for buffer in ranks)
     check_unchanged([*{id(source): source for source in sources}.values()])
 
 
-def _watched(pieces: Iterable[_P], progress: Progress, total: int) -> Iterator[_P]:
+def _show_progress(pieces: Iterable[_P], progress: Progress, total: int) -> Iterator[_P]:
     """Yield the pieces, and show their bytes by the caller's progress."""
     received: list[_P] = []
 

@@ -28,12 +28,12 @@ def _in_worker(function: Callable[[Any], Any], item: Any, op: ops.Op) -> Any:
         (result,) = pool.run(function, [item], 1, isolated=True)
     except WorkerError as error:
         if op.isolated and pool.is_crash(error):
-            raise crashed(op, error) from None
+            raise crash_error(op, error) from None
         raise
     return result
 
 
-def crashed(op: ops.Op, error: WorkerError) -> UserOpError:
+def crash_error(op: ops.Op, error: WorkerError) -> UserOpError:
     """Return the error of a user-defined op that has ended its worker."""
     kernel, reason = cast("user.UserKernel", op.kernel), error.reason
     if error.exitcode == -signal.SIGALRM and kernel.timeout is not None:
@@ -49,15 +49,15 @@ def installed() -> Iterator[dict[str, Any]]:
     for name, points in sorted(user.entry_points().items()):
         place = ", ".join(point.value for point in points)
         if canonical(name) in predefined:
-            yield _listed(name, place, error="hidden by the predefined op of that name")
+            yield _description(name, place, error="hidden by the predefined op of that name")
             continue
         try:
             op = cast("ops.Op", ops.resolve(name, _LISTING_TIMEOUT))
             properties = _in_worker(_PROPERTIES, op.kernel, op)
         except MpiredError as error:
-            yield _listed(name, place, error=error.reason)
+            yield _description(name, place, error=error.reason)
         else:
-            yield _listed(name, place, properties)
+            yield _description(name, place, properties)
 
 
 def in_file(path: str) -> Iterator[dict[str, Any]]:
@@ -65,10 +65,10 @@ def in_file(path: str) -> Iterator[dict[str, Any]]:
     ops.check_file(path, path)
     file_op = ops.user_op(path, user.UserKernel(path, user.load, timeout=_LISTING_TIMEOUT))  # for errors
     for name, properties in _in_worker(partial(user.decorated, timeout=_LISTING_TIMEOUT), path, file_op):
-        yield _listed(properties.name or name, f"{path}:{name}", properties)
+        yield _description(properties.name or name, f"{path}:{name}", properties)
 
 
-def _listed(
+def _description(
     name: str, place: str, properties: user.Properties | None = None, error: str | None = None
 ) -> dict[str, Any]:
     row = (properties or user.Properties())._replace(name=name)

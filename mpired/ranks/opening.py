@@ -257,10 +257,10 @@ def in_one_order(groups: Sequence[Sequence[RankFile]], root: int) -> tuple[tuple
     files = [*groups[0][root : root + 1], *itertools.chain(*groups)]
     columns = zip(*(file.buffers for file in files), strict=True)
     orders = [next((array.fortran_order for array in ranks if array.shape is not None), False) for ranks in columns]
-    return tuple(tuple(_ordered(file, orders) for file in group) for group in groups)
+    return tuple(tuple(_reorder(file, orders) for file in group) for group in groups)
 
 
-def _ordered(file: RankFile, orders: Sequence[bool]) -> RankFile:
+def _reorder(file: RankFile, orders: Sequence[bool]) -> RankFile:
     """Return a rank with each array in C order, or in Fortran order where `orders` is true."""
     arrays = []
     for array, fortran_order in zip(file.buffers, orders, strict=True):
