@@ -67,6 +67,14 @@ def _root(last: int, nranks: int, _count: int, options: Options) -> list[Share]:
     return [Share(root, last)]
 
 
+def _all_ranks(last: int, nranks: int, _count: int, _options: Options) -> list[Share]:
+    return [Share(rank, last) for rank in range(nranks)]
+
+
+def _inclusive(_last: int, nranks: int, _count: int, _options: Options) -> list[Share]:
+    return [Share(rank, rank) for rank in range(nranks)]
+
+
 def _exclusive(_last: int, nranks: int, _count: int, options: Options) -> list[Share]:
     # The result of rank 0 is undefined (6.11.2): it gets no file, unless the call asks for the neutral element.
     first = 0 if options["exscan_first"] == "identity" else 1
@@ -96,16 +104,10 @@ _ROWS = (  # MPI-4.1, 6.9.1, 6.9.7, 6.9.6, 6.10.2, 6.10.1, 6.11.1, 6.11.2
     Collective(
         "reduce-local", "MPI_Reduce_local", LOCAL, _root, alike=True, to_root=True, fixed={"root": 1, "in_place": True}
     ),
-    Collective(
-        "allreduce",
-        "MPI_Allreduce",
-        ALLREDUCE,
-        lambda last, nranks, *_: [Share(rank, last) for rank in range(nranks)],
-        alike=True,
-    ),
+    Collective("allreduce", "MPI_Allreduce", ALLREDUCE, _all_ranks, alike=True),
     Collective("reduce-scatter", "MPI_Reduce_scatter", SCATTER, _blocks, whole=False),
     Collective("reduce-scatter-block", "MPI_Reduce_scatter_block", SCATTER_BLOCK, _equal_blocks, whole=False),
-    Collective("scan", "MPI_Scan", SCAN, lambda _, nranks, *__: [Share(rank, rank) for rank in range(nranks)]),
+    Collective("scan", "MPI_Scan", SCAN, _inclusive),
     Collective("exscan", "MPI_Exscan", EXSCAN, _exclusive),
 )
 COLLECTIVES = {row.name: row for row in _ROWS}
