@@ -40,10 +40,7 @@ class Futures:
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
         """Apply the function to the number of each worker, in the worker itself if the engine can choose workers."""
-        task = self.send_function(pickle.dumps(function, 5))
-        numbers = range(self._nworkers)
-        pending = {self.submit(task, number, isolated=False, worker=number, pinned=True) for number in numbers}
-        return list(self._results(pending, iter(()), isolated=False))
+        return list(Futures.run(self, function, range(self._nworkers), self._nworkers, pinned=True))
 
     def send_function(self, octets: bytes) -> Any:
         """Return the argument of tasks for the pickled function of a run."""
@@ -74,24 +71,20 @@ class Futures:
             future.cancel()
 
     def run(
-        self, function: Callable[[Any], Any], items: Iterable[Any], jobs: int, *, isolated: bool = False
-    ) -> Generator[Any, None, None]:
+        self, function: Callable[[Any], Any], items: Iterable[Any], jobs: int, *, isolated: bool = False,
+        pinned: bool = False,  # whether each of the first items is for one worker alone
+    ) -> Generator[Any, None, None]:  # fmt: skip
         """Apply the function to every item, at most `jobs` at a time; yield the results as they arrive."""
         queue = iter(items)
         task = self.send_function(pickle.dumps(function, 5))
         first = enumerate(itertools.islice(queue, jobs))
-        pending = {self.submit(task, item, isolated=isolated, worker=number) for number, item in first}
-        next_futures = (self.submit(task, item, isolated=isolated) for item in queue)
-        yield from self._results(pending, next_futures, isolated=isolated)
-
-    def _results(self, pending: set[Any], next_futures: Iterator[Any], *, isolated: bool) -> Generator[Any, None, None]:
-        """Yield the results of pending futures; for each future that is done take one of the next futures."""
+        pending = {self.submit(task, item, isolated=isolated, worker=i, pinned=pinned) for i, item in first}
         try:
             while pending:
                 for future in self.wait(pending):
                     pending.discard(future)
                     results, error = self.answer(future, isolated=isolated)
-                    pending.update(itertools.islice(next_futures, 1))
+                    pending.update(self.submit(task, item, isolated=isolated) for item in itertools.islice(queue, 1))
                     yield from results
                     if error is not None:
                         raise error
