@@ -96,7 +96,7 @@ class OpenedRanks:
                     if options["skip_bad"]:
                         if not all(map(is_of_rank, causes)):
                             raise causes[0] from None
-                        causes = [cause.with_traceback(None) for cause in causes]  # which would keep files open
+                        causes = [cause.with_traceback(None) for cause in causes]  # frees the frames of skipped ranks
                     errors += causes
                     self.skipped.append(Skipped(number, *parts(causes[0])))
                 else:
