@@ -58,7 +58,6 @@ _MANY_OPENS = 100_000
 # The state of a block may be larger than the block, which then has as many elements as usual; if the state grows with
 # the ranks, at least `_STATE_COUNT` elements, within a limit.
 _STATE_BLOCK_BYTES = 1 << 20
-_STATE_BLOCKS = 2  # the same for each of several ops, whose calls have a cost for each block
 _STATE_COUNT = 1024
 _MAX_STATE_BYTES = 32 << 20
 _DEPTH, _DEPTH_BYTES = 32, 64 << 20  # blocks that are read ahead from other machines, or fewer with these bytes
@@ -147,7 +146,7 @@ class _Planner:
         self.nranks = len(self.buffers[0])
         # of each buffer the bytes of an element, of the states of all ops for it, or of its results: the largest
         self.widths: list[int] = []
-        self.state_nbytes = _STATE_BLOCK_BYTES * (1 if len(ops) == 1 else _STATE_BLOCKS * len(ops))  # of a block
+        self.state_nbytes = _STATE_BLOCK_BYTES * len(ops)  # of a block
         self.has_states = False  # whether the states of ops are larger than a block
         self.is_decoded = False  # whether a library decodes a rank
         is_spread = False

@@ -29,6 +29,7 @@ from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, Encoder, encoded
 from mpired.formats.rank import Model, RankFile
 from mpired.formats.streamed import SourceFile, errors_of
+from mpired.machine import usable_cores
 from mpired.sources.source import Source
 
 _ERRORS = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, struct.error)
@@ -179,12 +180,17 @@ def _lay(new: Sequence[_NewNpz], source: Source | None, fd: int) -> list[int]:
 
 
 def _finish(new: Sequence[_NewNpz], fd: int) -> None:
-    """Write the checksums, and the directory behind all members."""
-    for each in new:
+    """Write the checksums, those of several members at the same time, and the directory behind all members."""
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - for new archives only
+
+    def finish(each: _NewNpz) -> None:
         each.info.CRC = 0
         for block in calls.blocks(fd, each.start, each.start + each.info.file_size):
             each.info.CRC = zlib.crc32(block, each.info.CRC)
         calls.pwrite_all(fd, each.info.FileHeader(zip64=True), each.info.header_offset)
+
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        list(pool.map(finish, new))
     with os.fdopen(os.dup(fd), "r+b") as file, zipfile.ZipFile(file, "w") as archive:
         archive.filelist = [each.info for each in new]
         archive.start_dir = new[-1].start + new[-1].info.file_size

@@ -38,14 +38,15 @@ def twinned(name: str, kernel: Kernel, *, keeps_upper: bool = False) -> Kernel:
         compute = native.twin(name, datatype) if inoutvec.nbytes >= native.LEAST_BYTES else None
         if compute is None or not (invec.flags.carray and inoutvec.flags.carray):
             return kernel(invec, inoutvec, datatype)
-        if compute(_address(invec), _address(inoutvec), len(inoutvec)):
+        if compute(address_of(invec), address_of(inoutvec), len(inoutvec)):
             np.add(_GREATEST, _GREATEST)  # so that NumPy tells of the overflow, as the context wants it
         return invec if keeps_upper else inoutvec
 
     return faster
 
 
-def _address(block: np.ndarray) -> int:
+def address_of(block: np.ndarray) -> int:
+    """Return where the elements of a block are in memory."""
     # In half the time of block.ctypes.data. NumPy's annotations call it no buffer before Python 3.12.
     return ctypes.addressof(ctypes.c_char.from_buffer(block))  # type: ignore[arg-type, unused-ignore]
 

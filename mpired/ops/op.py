@@ -185,12 +185,14 @@ class Steps:
         """Return the operand that holds the result, and which elements overflowed; None for none."""
         # `reread` reads the upper operand again, which the kernel has written over.
         exact = None if self.op.rules.overflow == "wrap" else self.op.exact
-        if exact is not None and self.datatype.form.kind in "iu":
+        if exact is None:
+            return self.op.kernel(invec, inoutvec, self.datatype), None
+        if self.datatype.form.kind in "iu":
             return self._of_integers(invec, inoutvec, exact)
         noted: list[object] = []
         with np.errstate(over="call", call=lambda *each: noted.append(each)):
             result = self.op.kernel(invec, inoutvec, self.datatype)
-        if exact is None or not noted:
+        if not noted:
             return result, None
         # Infinities, or NaNs of a complex product, that finite operands gave.
         infinite = self._finite(invec) & self._finite(reread()) & ~self._finite(result)

@@ -7,6 +7,7 @@ with the rank's elements, and adds them. The result may be asked for after each 
 from __future__ import annotations
 
 import copy
+import ctypes
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -15,11 +16,13 @@ import numpy as np
 
 from mpired.datatypes import TIMES, Datatype, Group
 from mpired.datatypes.times import is_of_numpy
+from mpired.ops import native
+from mpired.ops.kernels import address_of
 from mpired.ops.op import Op, Steps
 
 _PAGE = 4096
 # Bytes of temporaries for an element.
-_TEMPORARIES = 32
+_TEMPORARIES = 16
 # Elements that are left out are set back where at most one in _ONE_IN is; else the others are chosen.
 _ONE_IN = 3
 
@@ -90,6 +93,16 @@ class State:
             self._running, self.free_block = self.free_block, self._running
         return overflowed
 
+    def compiled(self) -> tuple[str, list[np.ndarray]]:
+        """Return the name of the compiled step of later ranks, "" if there is none, and the arrays that it changes."""
+        is_extreme = self.op.keeps_upper and self.op.rules.nan != "mpi"
+        return (self.op.name.lower(), [self._running]) if is_extreme else ("", [])
+
+    def count_rank(self, *, overflows: bool) -> np.ndarray | None:  # noqa: ARG002 - of other states
+        """Count a rank that a compiled step has added, and return which of its elements overflowed."""
+        self.nadded += 1
+        return None
+
     def result(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """Return the results of the ranks so far, which are not null, and which the datatype cannot hold."""
         # None for all that are not null, and for none that it cannot hold. The elements of one rank stay as they are,
@@ -113,6 +126,8 @@ class Planes(State):
     # long as it is the same for all, or an array.
 
     keeps: tuple[str, ...] = ("nadded", "rank", "planes", "_reported", "_nulls")
+    compiled_step = ""
+    """The name of the compiled form of `step`, if there is one."""
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
         super().__init__(op, datatype, nranks)
@@ -183,6 +198,18 @@ class Planes(State):
             overflowed &= ~self._nulls
             return overflowed if overflowed.any() else None
         return overflowed
+
+    def compiled(self) -> tuple[str, list[np.ndarray]]:
+        """Return the compiled step; it takes all elements, and computes in doubles."""
+        rules = self.op.rules
+        is_plain = isinstance(self.nadded, int) and not rules.leaves_out and not rules.weights and not rules.exact
+        is_double = all(plane.dtype == np.float64 and plane.ndim == 1 for plane in self.planes)
+        return (self.compiled_step if is_plain and is_double else "", self.planes)
+
+    def count_rank(self, *, overflows: bool) -> np.ndarray | None:
+        """Count a rank, and look for overflow in the planes."""
+        self.nadded, self.rank = self.nadded + 1, self.rank + 1
+        return self._infinite() if overflows and self.op.rules.overflow != "wrap" else None
 
     def _step_where(self, valid: np.ndarray, elements: np.ndarray) -> np.ndarray | None:
         """Add some of the elements."""
@@ -423,6 +450,30 @@ class Located(State):
         pairs = self._pairs[: len(self._best)]
         pairs[value], pairs[index] = self._best, self._from
         return pairs, None, None
+
+
+class Chain:
+    """The states with compiled steps among some that have begun: they share one pass through the elements of a rank."""
+
+    def __init__(self, states: Sequence[State], block: np.ndarray) -> None:
+        self.states: list[State] = []
+        steps = []
+        for state in states if block.nbytes >= native.LEAST_BYTES else ():
+            name, planes = state.compiled()
+            if name and state.datatype.form == block.dtype and (add := native.step(name, state.datatype)):
+                places = (ctypes.c_void_p * 2)(address_of(planes[0]), address_of(planes[-1]))
+                steps.append(native.Step(add, places, planes[0].itemsize))
+                self.states.append(state)
+        self._steps = (native.Step * len(steps))(*steps)
+
+    def add(self, block: np.ndarray, valid: np.ndarray | None) -> bool:
+        """Add the elements of the next rank, all of which are valid, and return whether a number overflowed."""
+        if valid is not None:
+            self.states = []
+        if not self.states:
+            return False
+        n = int(self.states[0].nadded) + 1
+        return native.chain(self._steps, address_of(block), block.itemsize, len(block), n)
 
 
 def converted(numbers: np.ndarray, form: np.dtype, *, copy: bool = True) -> tuple[np.ndarray, np.ndarray | None]:

@@ -128,6 +128,8 @@ class Sum(_Numbers):
 class Mean(Sum):
     """The sum by the number of ranks; or the sum of weighted elements by that of the weights."""
 
+    compiled_step = "mean"
+
     def forms(self) -> list[np.dtype]:
         """Return the sum, and with weights theirs."""
         return [*super().forms(), *([self.wide] if self.op.rules.weights else [])]
@@ -171,6 +173,8 @@ class Variance(_Numbers):
     """Welford's recurrence in rank order: the mean so far, and the squares of the deviations so far."""
 
     # With x the n-th number: d = x - mean, mean += d / n, squares += d * (x - mean); each step is rounded.
+
+    compiled_step = "var"
 
     def forms(self) -> list[np.dtype]:
         """Return the mean and the squares."""

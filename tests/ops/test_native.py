@@ -2,6 +2,7 @@
 
 import json
 import random
+import warnings
 
 import matrix
 import numpy as np
@@ -16,6 +17,7 @@ from mpired.errors import UsageError
 from mpired.ops import native
 
 LENGTHS = (*range(71), 1000)
+STEPS = ["mean", "std", "min", "var", "max"]
 
 
 def elements(datatype: Datatype, count: int, seed: int) -> np.ndarray:
@@ -118,6 +120,20 @@ def test_nothing_is_written_beside_the_elements(compiled):
             compute(*(addresses[::-1] if keeps_upper else addresses), count)
             assert set(room[:start]) | set(room[start + nbytes :]) == {0xA5}, (op, count)
             assert kept.tobytes() == before, (op, count)
+
+
+@pytest.mark.parametrize("name", ["FLOAT", "DOUBLE"])
+def test_steps_that_share_a_pass_have_the_bits_of_numpy(name, compiled, monkeypatch):
+    for count in (1, 7, 1024, 3001):
+        ranks, found = [elements(get(name), count, seed) for seed in range(6)], []
+        for least_bytes in (1, 1 << 40):
+            monkeypatch.setattr(native, "LEAST_BYTES", least_bytes)
+            with warnings.catch_warnings(record=True, action="always") as told:
+                results = mpired.reduce([*ranks, np.full_like(ranks[0], np.finfo(ranks[0].dtype).max)], STEPS)
+            found.append(([each.tobytes() for each in results.values()], [str(each.message) for each in told]))
+        assert found[0] == found[1], count
+    assert told or name == "FLOAT"
+    assert all(native.step(op, get(name)) for op in STEPS if op != "std")
 
 
 @pytest.mark.parametrize("native_kernels", [True, False])

@@ -11,7 +11,7 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from mpired.datatypes import Datatype, Group
 from mpired.errors import UsageError
@@ -40,6 +40,24 @@ def twin(name: str, datatype: Datatype) -> Twin | None:
     return function if function(None, None, 0) >= 0 else None
 
 
+class Step(ctypes.Structure):
+    """A step of a state in `chain`: the address of its function and of its planes, and the bytes of their elements."""
+
+    _fields_ = (("add", ctypes.c_void_p), ("planes", ctypes.c_void_p * 2), ("width", ctypes.c_size_t))
+
+
+@functools.lru_cache(maxsize=64)
+def step(name: str, datatype: Datatype) -> int:
+    """Return the address of the compiled step of a state; 0 if there is none."""
+    function = getattr(_loaded()[0], f"step_{name}_{_code(datatype)}", None)
+    return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def chain(steps: ctypes.Array[Step], elements: int, itemsize: int, count: int, n: int) -> bool:
+    """Add elements at an address, of the n-th rank, by some steps, and return whether one of these overflowed."""
+    return bool(cast("ctypes.CDLL", _loaded()[0]).chain(steps, len(steps), elements, itemsize, count, n))
+
+
 def obstacle() -> str:
     """Return why no twin is used at all, "" if they are."""
     return _loaded()[1]
@@ -48,6 +66,7 @@ def obstacle() -> str:
 def forget() -> None:
     """Forget the loaded library, and read the environment again."""
     twin.cache_clear()
+    step.cache_clear()
     _loaded.cache_clear()
 
 
@@ -62,9 +81,12 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     if not os.path.exists(_FILE):
         return None, "there was no C compiler when mpired was installed"
     try:
-        return ctypes.CDLL(_FILE), ""
+        library = ctypes.CDLL(_FILE)
     except OSError as error:  # of another kind of machine, or of a file system that runs no programs
         return None, f"the library cannot be loaded ({error})"
+    size = ctypes.c_size_t
+    library.chain.argtypes = [ctypes.c_void_p, size, ctypes.c_void_p, size, size, size]
+    return library, ""
 
 
 def _code(datatype: Datatype) -> str:

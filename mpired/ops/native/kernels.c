@@ -253,3 +253,62 @@ HALVES(sum_c4, sum, 2)
 HALVES(prod_f2, product, 1)
 HALVES(prod_c4, complex_product, 2)
 #endif
+
+/* The steps of several ops and statistics, which go through the elements of the n-th rank together, tile by tile: they
+   come from the first-level cache for all but the first. Each step keeps its results in one or two planes. */
+
+#define TILE 1024
+
+typedef void step_of_state(void *elements, void *plane, void *other, size_t count, size_t n);
+
+struct step {
+    step_of_state *add;
+    char *planes[2];
+    size_t width; /* bytes of an element of a plane */
+};
+
+int chain(const struct step *steps, size_t nsteps, char *elements, size_t itemsize, size_t count, size_t n)
+{
+    feclearexcept(FE_OVERFLOW);
+    for (size_t start = 0; start < count; start += TILE)
+        for (const struct step *step = steps; step < steps + nsteps; step++) {
+            size_t at = start * step->width, some = count - start < TILE ? count - start : TILE;
+            step->add(elements + start * itemsize, step->planes[0] + at, step->planes[1] + at, some, n);
+        }
+    return fetestexcept(FE_OVERFLOW) != 0;
+}
+
+#define STEP(NAME) WIDER void NAME(void *elements, void *plane, void *other, size_t count, size_t n)
+
+#define STEPS(V, VALUE) \
+    STEP(step_max_##V) \
+    { \
+        (void)other, (void)n; \
+        max_##V(plane, elements, count); \
+    } \
+    STEP(step_min_##V) \
+    { \
+        (void)other, (void)n; \
+        min_##V(plane, elements, count); \
+    } \
+    STEP(step_mean_##V) \
+    { \
+        const VALUE *restrict numbers = elements; \
+        double *restrict sum = plane; \
+        (void)other, (void)n; \
+        for (size_t i = 0; i < count; i++) \
+            sum[i] += numbers[i]; \
+    } \
+    STEP(step_var_##V) /* Welford's recurrence, each step rounded */ \
+    { \
+        const VALUE *restrict numbers = elements; \
+        double *restrict mean = plane, *restrict squares = other; \
+        for (size_t i = 0; i < count; i++) { \
+            double change = numbers[i] - mean[i]; \
+            mean[i] += change / (double)n; \
+            squares[i] += change * (numbers[i] - mean[i]); \
+        } \
+    }
+
+STEPS(f4, float)
+STEPS(f8, double)
