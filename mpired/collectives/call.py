@@ -1,4 +1,8 @@
-"""A call that has passed all checks, and how it gets there: from its words to results that are in place."""
+"""A checked call of a collective: from the arguments to committed results.
+
+`plan_call` checks a call without writing anything. A dry run prints the `Call` that it returns; `Call.run` folds the
+ranks into drafts of the results and commits them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from mpired import __version__, codecs, ops
 from mpired.collectives.plan import Plan, make_plan
-from mpired.collectives.request import Request, labelled, read_request
+from mpired.collectives.request import Request, label_ranks, read_request
 from mpired.collectives.results import NOT_TOGETHER, GroupPlan, check_different, group_plans, results_of
 from mpired.collectives.run import Result, fill
 from mpired.collectives.table import COLLECTIVES, Collective, operand
@@ -34,15 +38,15 @@ class Call(NamedTuple):
     """A collective that has passed all checks."""
 
     request: Request
-    plans: tuple[Plan, ...]  # a fold for each group that gets results
-    results: tuple[tuple[Result, ...], ...]  # of each of them
-    beside: tuple[str, ...]  # the files that say where results come from which have no place for that
-    paths: tuple[str, ...]  # the files of the results, and after them those beside them
-    folders: tuple[str, ...]  # the directories that are made for results in several files
-    ranges: tuple[tuple[int, int], ...]  # the ranges of the file that results change; empty if they are new files
-    renamed: tuple[str, ...]  # the files that new ones take the place of
+    plans: tuple[Plan, ...]  # a fold for each group that receives results
+    results: tuple[tuple[Result, ...], ...]  # of each of these folds
+    beside: tuple[str, ...]  # sidecars: records of the origin of results whose formats cannot hold them
+    paths: tuple[str, ...]  # of the results, and then of the sidecars
+    folders: tuple[str, ...]  # directories to make for results in several files
+    ranges: tuple[tuple[int, int], ...]  # bytes of an existing file that results overwrite; empty for new files
+    renamed: tuple[str, ...]  # paths that new files take; empty if an existing file is overwritten
     overwrite: bool  # whether results may replace files
-    # the buffers of the root, as they are combined: pairs with indices only if all ops take these
+    # the arrays of the root as they are combined: pairs with generated indices only if all ops take pairs
     elements: list[Array]
 
     @property
@@ -57,17 +61,17 @@ class Call(NamedTuple):
         root = self.request.groups[0][options["root"]]
         if options["in_place"]:
             return []
-        found = set[str]()
-        for each in (result for results in self.results for result in results):
-            found.update(getattr(each.layout, "left_out", ()))
+        names = set[str]()
+        for result in (result for results in self.results for result in results):
+            names.update(getattr(result.layout, "left_out", ()))
             if format_named(root.format).has_arrays:
-                found.update(root.left_out)
-                if each.format != root.format and root.kept is not None:  # only what `keep` names is carried
-                    found |= {*root.kept.names} - {*root.kept.chosen}
-        return sorted(found, key=root.names.index)
+                names.update(root.left_out)
+                if result.format != root.format and root.kept is not None:  # only what `keep` names is carried
+                    names |= {*root.kept.names} - {*root.kept.chosen}
+        return sorted(names, key=root.names.index)
 
     def run(self, context: Context, locked: LockedTargets) -> None:
-        """Do it, and commit all results together; `locked` has the files that they replace."""
+        """Carry out the call and commit all results together; `locked` has the files that they replace."""
         outputs: Output | ChangedFile | Transaction
         provenance, options, paths = self.request.provenance, self.request.options, self.paths
         if provenance is not None:
@@ -80,60 +84,55 @@ class Call(NamedTuple):
                 paths[0], overwrite=self.overwrite, context=context, locked=locked, packing=packings[0]
             )
         else:
-            named = any(plan.engine.is_launched for plan in self.plans)  # on other machines, by these names
+            named = any(plan.engine.is_launched for plan in self.plans)  # other machines open drafts by their names
             outputs = Transaction(
                 paths, overwrite=self.overwrite, context=context, locked=locked, named=named,
                 packings=[*packings, *(None for _ in self.beside)], folders=self.folders,
             )  # fmt: skip
         with outputs:
-            drafts = [outputs] if isinstance(outputs, Scratch) else cast("Sequence[Output]", outputs.drafts)
-            rest = iter(drafts)
+            drafts = iter([outputs] if isinstance(outputs, Scratch) else cast("Sequence[Output]", outputs.drafts))
             for plan, results in zip(self.plans, self.results, strict=True):
-                fill(plan, results, [next(rest) for _ in results], context, link=options["link"])
+                fill(plan, results, [next(drafts) for _ in results], context, link=options["link"])
             if provenance is not None:
-                for draft in rest:
-                    with draft.created() as fd:
+                for sidecar in drafts:
+                    with sidecar.created() as fd:
                         calls.pwrite_all(fd, provenance.text.encode(errors="surrogateescape"), 0)
             outputs.commit(context.on_commit)
 
     def _record(self, provenance: Provenance) -> None:
-        """Describe the call in the record of where its results come from."""
+        """Set the record of the origin of the results."""
         plan = self.plans[0]
         rules = plan.ops[0].rules
-        inputs = [(name, source) for name, file in labelled(self.request.combined) for source in file.sources]
+        inputs = [(name, source) for name, file in label_ranks(self.request.combined) for source in file.sources]
+        counts = [None if plan.has_unknown_length else array.count for array in self.elements]
         record = {
             "version": __version__,
             "function": self.request.collective.function,
             "op": ",".join(map(str, plan.ops)),
             "buffers": [
-                # The count of an open rank shows only after the fold.
-                {
-                    "name": each.name,
-                    "datatype": str(each.datatype),
-                    "count": None if plan.has_unknown_length else each.count,
-                }
-                for each in self.elements
+                {"name": array.name, "datatype": str(array.datatype), "count": count}
+                for array, count in zip(self.elements, counts, strict=True)
             ],
             "policies": {"nan": rules.nan, "nulls": rules.nulls, "chosen": list(ops.summary(plan.ops))},
             "outputs": [result.path for results in self.results for result in results],
-            "skipped": [each._asdict() for each in self.request.skipped],
+            "skipped": [skipped._asdict() for skipped in self.request.skipped],
         }
         provenance.write(record, inputs, max(plan.jobs for plan in self.plans))
 
 
-def plan_call(  # noqa: PLR0913 - all that a call is
-    name: str,  # the collective, as its command is called
-    ranks: Sequence[str | RankObject],  # paths in rank order
-    op: ops.Ops,  # the op, its name, or a function; or several
-    output: str | None,  # where the result goes, or the pattern of the results' names; None in place
+def plan_call(  # noqa: PLR0913 - the parts of a call
+    name: str,  # of the command of the collective
+    ranks: Sequence[str | RankObject],  # in rank order
+    op: ops.Ops,  # an op, its name or a function; or a list of these
+    output: str | None,  # path of the result, or pattern of the paths; None if results replace the ranks' files
     options: Options,  # all options of collectives, checked
-    context: Context,  # the settings of the call
+    context: Context,
     *,
-    terminal: bool = False,  # whether that is a terminal, which gets a readable table
+    terminal: bool = False,  # whether the output is a terminal, which gets a readable table
 ) -> Call:
-    """Check a call: words, ranks, the op on the datatype, the name and form of every result. Write nothing."""
-    collective, in_place = COLLECTIVES[name], options["in_place"]
-    outputs = _outputs(collective, op, output, options, context)
+    """Check the arguments, the ranks, the op on the datatype, and the path and layout of each result."""
+    collective = COLLECTIVES[name]
+    outputs = _output_paths(collective, op, output, options, context)
     try:
         request = read_request(collective, ranks, op, options, context, outputs)
     except (MpiredError, OSError) as error:
@@ -141,67 +140,71 @@ def plan_call(  # noqa: PLR0913 - all that a call is
         raise with_others(error, in_the_way(new)) from None
     groups = [*group_plans(request)]
     results = tuple(results_of(group_plan, request, terminal=terminal) for group_plan in groups)
-    every = tuple(result for each in results for result in each)
-    paths = [result.path for result in every]
-    if len(paths) > 1:
-        check_different(every, request)
-    folders = {result.folder for result in every if result.folder and not os.path.isdir(result.folder)}
-    beside: list[str] = []
+    all_results = [result for group_results in results for result in group_results]
+    if len(all_results) > 1:
+        check_different(all_results, request)
+    paths = [result.path for result in all_results]
+    sidecars: list[str] = []
     if request.provenance is not None:
-        beside = [
-            each.path + request.provenance.suffix for each in every if not format_named(each.format).has_provenance
-        ]
-        _check_beside([*paths, *beside])
-    files = (*paths, *beside)
-    if not in_place:
-        if existing := [name for name in files if os.path.exists(name) or ("://" in name and is_url(name))]:
-            read = ((source, name) for name, file in labelled(request.groups) for source in file.sources)
-            check_no_input(existing, read, _WAY_OUT[collective.to_root])
-            others = [(options["types"], "the named datatypes"), *((file, "the op") for file in request.op_files)]
-            check_no_input(existing, others)
-        for result in every if options["link"] or options["level"] is not None else ():
-            if options["level"] is not None and not result.packing:
-                what = f"is for compressed results ({', '.join(codecs.SUFFIXES)})"
-                raise UsageError("`level`", f"{what}, and {result.path} is none; leave it out")
-            if options["link"] and result.packing:
-                raise UsageError("`link`", f"makes one file of all results, and {result.path} is compressed by itself")
-    overwrite = in_place or options["overwrite"]
+        lacking = [result.path for result in all_results if not format_named(result.format).has_provenance]
+        sidecars = [path + request.provenance.suffix for path in lacking]
+    files = (*paths, *sidecars)
+    _check_results(all_results, files, request)
+    overwrite = options["in_place"] or options["overwrite"]
     nlocked = sum(map(os.path.isfile, paths)) if overwrite else 0
-    plans = tuple(plan_fold(*each, request, nlocked=nlocked) for each in zip(groups, results, strict=True))
-    layouts = [result.layout for result in every if isinstance(result.layout, ArrayLayout)]
-    ranges = tuple(each for layout in layouts for each in layout.ranges)
-    # Values alone where an op takes these, and not in the wider datatype that other ops compute in.
-    taken = ([operand(op, each) for op in request.ops] for each in request.groups[0][options["root"]].buffers)
-    elements = [min(arrays, key=lambda each: each.datatype.itemsize) for arrays in taken]
+    plans = [plan_fold(*pair, request, nlocked=nlocked) for pair in zip(groups, results, strict=True)]
+    folders = {result.folder for result in all_results if result.folder and not os.path.isdir(result.folder)}
+    layouts = [result.layout for result in all_results if isinstance(result.layout, ArrayLayout)]
+    ranges = tuple(extent for layout in layouts for extent in layout.ranges)
+    # The operand of the op with the shortest elements: neither pairs nor a wider datatype that other ops need.
+    operands = ([operand(op, array) for op in request.ops] for array in request.groups[0][options["root"]].buffers)
+    elements = [min(arrays, key=lambda array: array.datatype.itemsize) for arrays in operands]
     return Call(
-        request, plans, results, tuple(beside), files, tuple(sorted(folders)), ranges, () if ranges else files,
+        request, tuple(plans), results, tuple(sidecars), files, tuple(sorted(folders)), ranges, () if ranges else files,
         overwrite, elements,
     )  # fmt: skip
 
 
-def _check_beside(paths: Sequence[str]) -> None:
-    """Raise `UsageError` unless the record of where each result comes from gets a file of its own."""
-    are_urls = len(paths) > 1 and any(map(is_url, paths))
-    if are_urls or any(map(is_stream, paths)) or len({*paths}) < len(paths):
-        reason = "is recorded in the file of a result, or in one beside it"
-        reason += ": not in a stream, in a second object of a store, or twice in one file"
-        raise UsageError("`provenance`", f"{reason}; name other files, or a format that holds it, such as parquet")
+def _check_results(results: Sequence[Result], paths: Sequence[str], request: Request) -> None:
+    """Check the paths of results and sidecars against each other and the inputs, and the options of compression."""
+    options = request.options
+    if request.provenance is not None:
+        are_urls = len(paths) > 1 and any(map(is_url, paths))
+        if are_urls or any(map(is_stream, paths)) or len({*paths}) < len(paths):
+            reason = "is recorded in the file of a result, or in one beside it"
+            reason += ": not in a stream, in a second object of a store, or twice in one file"
+            raise UsageError("`provenance`", f"{reason}; name other files, or a format that holds it, such as parquet")
+    if options["in_place"]:
+        return
+    if existing := [path for path in paths if os.path.exists(path) or ("://" in path and is_url(path))]:
+        inputs = ((source, name) for name, file in label_ranks(request.groups) for source in file.sources)
+        check_no_input(existing, inputs, _RENAME_HINTS[request.collective.to_root])
+        check_no_input(
+            existing, [(options["types"], "the named datatypes"), *((f, "the op") for f in request.op_files)]
+        )
+    for result in results if options["link"] or options["level"] is not None else ():
+        if options["level"] is not None and not result.packing:
+            reason = f"is for compressed results ({', '.join(codecs.SUFFIXES)}), and {result.path} is none"
+            raise UsageError("`level`", f"{reason}; leave it out")
+        if options["link"] and result.packing:
+            raise UsageError("`link`", f"makes one file of all results, and {result.path} is compressed by itself")
 
 
-_WAY_OUT = {
+# For a result that would overwrite an input, by whether the root alone gets a result.
+_RENAME_HINTS = {
     True: "name another output, or replace a rank's file with `root=R` and `in_place=True`",
     False: "name other files, or replace each rank's by its own result with `in_place=True`",
 }
 
 
-def _outputs(
+def _output_paths(
     collective: Collective, op: ops.Ops, output: str | None, options: Options, context: Context
 ) -> tuple[str, ...]:
-    """Return where the results go, none if they replace the ranks' files."""
+    """Return the paths or patterns of the results; none if they replace the files of the ranks."""
     in_place, split, count_valid = options["in_place"], options["split"], options["count_valid"]
     if in_place and output is not None:
-        whose = "the root's file" if collective.to_root else "the ranks' files"
-        raise UsageError("`in_place`", f"writes over {whose}; leave `output` out")
+        target = "the root's file" if collective.to_root else "the ranks' files"
+        raise UsageError("`in_place`", f"writes over {target}; leave `output` out")
     if split is not None and output is not None:
         raise UsageError("`split`", "names the two files of the results; leave it out, or `output`")
     if count_valid is not None and output in {None, "-"}:
@@ -221,15 +224,15 @@ def _outputs(
 
 
 def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> Plan:
-    """Plan the fold of a group, for its results."""
-    encoding = 0
+    """Plan the fold of a group into its results."""
+    encoding = 0  # bytes of memory for encoding and uploading a result
     for result in results:
         packing = result.packing.nbytes if result.packing else 0
         encoding = max(encoding, format_named(result.format).encoding + packing)
     if any("://" in result.path and is_url(result.path) for result in results):
         from mpired.files.stores import sending_nbytes  # noqa: PLC0415 - most results are files
 
-        buffers = group_plan.senders[0].buffers
-        encoding = max(encoding, sending_nbytes(sum(each.count * each.datatype.itemsize for each in buffers)))
+        nbytes = sum(array.count * array.datatype.itemsize for array in group_plan.senders[0].buffers)
+        encoding = max(encoding, sending_nbytes(nbytes))
     noutputs, context = max(len(group_plan.shares), len(results)), request.inputs.context
     return make_plan(request.ops, group_plan.senders, context, noutputs=noutputs, nlocked=nlocked, encoding=encoding)

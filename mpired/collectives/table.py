@@ -1,7 +1,7 @@
-"""The collectives, one row each: which part of the fold goes to which rank, and its arrays (MPI-4.1, 6.9 to 6.11).
+"""The collectives, one row each: the share of the fold that each rank gets (MPI-4.1, 6.9 to 6.11).
 
-All of them are one fold. It goes through the partial results `r0`, `r0 o r1`, `(r0 o r1) o r2`, ..., and
-a row says which of these, and which elements of it, a rank gets.
+All of them are one fold. It has the partial results `r0`, `r0 o r1`, `(r0 o r1) o r2`, ..., and the share of a rank
+is one of these, or some of its elements.
 """
 
 from __future__ import annotations
@@ -19,47 +19,45 @@ from mpired.formats.cells import ResultArray
 from mpired.formats.derived import Widening, without_indices
 from mpired.options import ALLREDUCE, CALL, EXSCAN, LOCAL, REDUCE, SCAN, SCATTER, SCATTER_BLOCK, Group, Options, rows
 
-BEFORE = -1
-"""The partial result before any rank: the op's neutral element."""
+BEFORE = -1  # the partial result before any rank: the op's neutral element
 
 
 class OpField(NamedTuple):
-    """The results of an op in a file: all of them, or a field."""
+    """A field of the results of an op, which is an array of its own in a file."""
 
-    op: int = 0  # the number of the op in the call
-    field: str = ""  # the field of its pairs, value or index, or the counts of valid elements; "" for whole elements
+    op: int = 0  # number of the op in the call
+    field: str = ""  # value or index of pairs, or the counts of valid elements; "" for whole elements
 
 
 class Share(NamedTuple):
-    """The part of the fold that one rank gets."""
+    """The part of the fold that one rank gets: some elements of a partial result."""
 
     rank: int
     last: int  # the last rank in the partial result; `BEFORE` for the neutral element
-    start: int = 0
-    stop: int | None = None  # None for all elements of every buffer
+    start: int = 0  # the first element
+    stop: int | None = None  # the end of the elements; None for all elements of every buffer
     fields: tuple[OpField, ...] = (OpField(),)  # of every buffer, one array each
-    has_ops: bool = False  # whether it has the results of several ops, whose names then tell them apart
+    has_ops: bool = False  # whether the arrays are those of several ops, and have the names of the ops
 
-    def count_of(self, whole: int) -> int:
-        """Return the number of its elements, of a buffer with `whole` elements."""
-        return (whole if self.stop is None else self.stop) - self.start
+    def count_of(self, count: int) -> int:
+        """Return the number of elements in the share of a buffer with `count` elements."""
+        return (count if self.stop is None else self.stop) - self.start
 
 
 class Collective(NamedTuple):
     """A collective: a row of the table."""
 
-    name: str  # the command
-    function: str  # the function of MPI
+    name: str  # of the command
+    function: str  # of MPI
     options: Group
-    # from the last of the ranks that are combined, the number of those that get something, which with two groups are
-    # others, the elements of a rank's buffer, and the options, of which `counts` are those of the group
+    # (last rank that is combined, number of ranks with shares, count of elements of a rank, options) -> shares. With
+    # two groups the shares go to the ranks of the other group, and `counts` are those of that group.
     shares: Callable[[int, int, int, Options], list[Share]]
-    whole: bool = True  # whether a rank gets as many elements as it gives
-    alike: bool = False  # whether all that get something get the same
-    to_root: bool = False  # whether the root alone gets something, under one name
-    # what options that it has not are for it
-    fixed: Options = {}  # noqa: RUF012 - a row is never changed
-    several: bool = False  # whether it takes several ops
+    whole: bool = True  # whether a share has all elements of a partial result
+    alike: bool = False  # whether all shares are equal
+    to_root: bool = False  # whether the root alone has a share
+    fixed: Options = {}  # noqa: RUF012 - never changed; values of options that the collective does not have
+    several: bool = False  # whether a call may have several ops
 
 
 def _root(last: int, nranks: int, _count: int, options: Options) -> list[Share]:
@@ -67,6 +65,14 @@ def _root(last: int, nranks: int, _count: int, options: Options) -> list[Share]:
     if not 0 <= root < nranks:
         raise RootError(f"root {root}", f"is not a rank; there are {nranks} ranks, 0 to {nranks - 1}")
     return [Share(root, last)]
+
+
+def _all_ranks(last: int, nranks: int, _count: int, _options: Options) -> list[Share]:
+    return [Share(rank, last) for rank in range(nranks)]
+
+
+def _inclusive(_last: int, nranks: int, _count: int, _options: Options) -> list[Share]:
+    return [Share(rank, rank) for rank in range(nranks)]
 
 
 def _exclusive(_last: int, nranks: int, _count: int, options: Options) -> list[Share]:
@@ -86,11 +92,11 @@ def _blocks(last: int, nranks: int, count: int, options: Options) -> list[Share]
 
 
 def _equal_blocks(last: int, nranks: int, count: int, options: Options) -> list[Share]:
-    each, rest = divmod(count, nranks)
-    if rest:
+    block, remainder = divmod(count, nranks)
+    if remainder:
         reason = f"{count} elements do not make {nranks} equal blocks; use reduce-scatter, with counts"
         raise CountError("count", reason)
-    return _blocks(last, nranks, count, {**options, "counts": [each] * nranks})
+    return _blocks(last, nranks, count, {**options, "counts": [block] * nranks})
 
 
 _ROWS = (  # MPI-4.1, 6.9.1, 6.9.7, 6.9.6, 6.10.2, 6.10.1, 6.11.1, 6.11.2
@@ -98,25 +104,18 @@ _ROWS = (  # MPI-4.1, 6.9.1, 6.9.7, 6.9.6, 6.10.2, 6.10.1, 6.11.1, 6.11.2
     Collective(
         "reduce-local", "MPI_Reduce_local", LOCAL, _root, alike=True, to_root=True, fixed={"root": 1, "in_place": True}
     ),
-    Collective(
-        "allreduce",
-        "MPI_Allreduce",
-        ALLREDUCE,
-        lambda last, nranks, *_: [Share(rank, last) for rank in range(nranks)],
-        alike=True,
-    ),
+    Collective("allreduce", "MPI_Allreduce", ALLREDUCE, _all_ranks, alike=True),
     Collective("reduce-scatter", "MPI_Reduce_scatter", SCATTER, _blocks, whole=False),
     Collective("reduce-scatter-block", "MPI_Reduce_scatter_block", SCATTER_BLOCK, _equal_blocks, whole=False),
-    Collective("scan", "MPI_Scan", SCAN, lambda _, nranks, *__: [Share(rank, rank) for rank in range(nranks)]),
+    Collective("scan", "MPI_Scan", SCAN, _inclusive),
     Collective("exscan", "MPI_Exscan", EXSCAN, _exclusive),
 )
 COLLECTIVES = {row.name: row for row in _ROWS}
-DEFAULTS = {name: row.default for name, row in rows(CALL).items()}
-"""The options of all collectives, which a call has besides its own."""
+DEFAULTS = {name: row.default for name, row in rows(CALL).items()}  # of the options of all collectives
 
 
 def operand(op: ops.Op, rank: Array) -> Array:
-    """Return what an op takes of a rank: values with their indices, or alone; in a wider datatype if it has to."""
+    """Return the array that an op combines: pairs or their values alone, in a wider datatype if the op needs that."""
     if rank.values is None:
         return rank
     rank, stored = rank if op.groups == datatypes.Group.PAIR else without_indices(rank), stored_array(rank)
@@ -124,13 +123,13 @@ def operand(op: ops.Op, rank: Array) -> Array:
     return stored if is_narrow and stored.datatype.group in op.groups else rank
 
 
-def arrays_in(share: Share, chosen: Sequence[ops.Op], buffers: Sequence[Array]) -> Iterator[ResultArray]:
-    """Yield the arrays of a share of the results of the chosen ops, in their order; `buffers` are those of a rank."""
-    labels = ops.labels(chosen) if share.has_ops else None
+def arrays_in(share: Share, op_list: Sequence[ops.Op], buffers: Sequence[Array]) -> Iterator[ResultArray]:
+    """Yield the arrays of a share of the results of the ops, in their order in a file, for the buffers of a rank."""
+    labels = ops.labels(op_list) if share.has_ops else None
     for number, buffer in enumerate(buffers):
         for op, field in share.fields:
-            rank = operand(chosen[op], buffer)
-            datatype, name = chosen[op].result(rank.datatype), rank.name
+            rank = operand(op_list[op], buffer)
+            datatype, name = op_list[op].result(rank.datatype), rank.name
             if field:
                 datatype = field_type(datatype, field)
             if field or labels is not None:
@@ -140,4 +139,4 @@ def arrays_in(share: Share, chosen: Sequence[ops.Op], buffers: Sequence[Array]) 
                     name = without_indices(rank).name if is_pair else name
                     name = f"{name}_{label}" if name.strip("/") else label
                     name = column_names(name)[FIELDS.index(field)] if is_pair else name
-            yield ResultArray(number, op, chosen[op], field, rank, name, datatype)
+            yield ResultArray(number, op, op_list[op], field, rank, name, datatype)

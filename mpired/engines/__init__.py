@@ -1,4 +1,4 @@
-"""Engines: they run the segments in workers."""
+"""Engines: pools of workers that run the segments of a plan."""
 
 from mpired.engines.table import ENGINES, LOCAL, Engine, Limits, connected, launched
 

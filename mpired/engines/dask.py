@@ -1,4 +1,4 @@
-"""The workers of a Dask scheduler that runs, on any machines."""
+"""The engine `dask`: the workers of a running Dask scheduler, on any machines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from typing import Any, cast
 from mpired import interrupts
 from mpired.engines.futures import Futures
 from mpired.engines.table import Limits
-from mpired.engines.worker import Answer, answer_of, limits_at, loaded, place
+from mpired.engines.worker import Answer, answer_of, limits_at, place, unpickle
 from mpired.errors import UsageError, WorkerError
 
-_TIMEOUT = 120.0
-_LOOK = 5.0  # seconds between two looks at the workers while none has done anything
+_TIMEOUT = 120.0  # seconds to wait for workers
+_CHECK_PERIOD = 5.0  # seconds without a result after which the workers are checked
 _PATIENCE = 1.0  # seconds to cancel tasks and to close a connection, which may fail
 
 
@@ -40,21 +40,22 @@ def connect(options: Mapping[str, Any]) -> Iterator[Dask]:
     if address is None:
         hint = "start one by `dask scheduler`, and name its address, such as tcp://host:8786"
         raise UsageError("`scheduler`", f"is missing; {hint}")
-    for name in [each for each in logging.root.manager.loggerDict if each.partition(".")[0] == "distributed"]:
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # our own messages say the same
-    where = {"scheduler_file": address} if os.path.isfile(address) else {"address": address}
+    for name in [*logging.root.manager.loggerDict]:
+        if name.partition(".")[0] == "distributed":  # our own messages report the same errors
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+    placement = {"scheduler_file": address} if os.path.isfile(address) else {"address": address}
     try:
-        client = cast("Any", distributed.Client)(**where, timeout=timeout, name="mpired", set_as_default=False)
+        client = cast("Any", distributed.Client)(**placement, timeout=timeout, name="mpired", set_as_default=False)
     except (OSError, TimeoutError) as error:
         reason = f"does not answer within {timeout:g} s ({' '.join(str(error).split()) or type(error).__name__})"
         raise WorkerError(f"dask scheduler {address}", reason) from None
-    except ValueError as error:  # as an address of a protocol that there is not
+    except ValueError as error:  # such as an unknown protocol in the address
         reason = f"{address!r} is neither the address of one, such as tcp://host:8786, nor the file that it writes"
         raise UsageError("`scheduler`", f"{reason} ({' '.join(str(error).split())})") from None
     try:
         yield Dask(client, address, timeout)
     finally:
-        with contextlib.suppress(Exception):  # it may be gone
+        with contextlib.suppress(Exception):  # the scheduler may have ended
             client.close(_PATIENCE)
 
 
@@ -64,12 +65,12 @@ class Dask(Futures):
     def __init__(self, client: Any, name: str, timeout: float) -> None:
         self._client = client
         self._name = f"dask scheduler {name}"
-        self._timeout = timeout  # seconds to wait for workers, and for one that does not answer
-        self._addresses: list[str] = []  # of each worker, and then again for each thread that it has besides the first
-        self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._keys: list[str] = []
-        self._pinned: dict[str, str] = {}
-        self._last_seen: dict[str, tuple[float, float]] = {}
+        self._timeout = timeout  # seconds to wait for workers, and for the answer of a worker
+        self._addresses: list[str] = []  # first of each worker, then of each worker with a second thread, and so on
+        self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()  # futures that are done
+        self._keys: list[str] = []  # of the tasks of the run
+        self._pinned: dict[str, str] = {}  # addresses of the workers of tasks for a single worker, by their keys
+        self._last_seen: dict[str, tuple[float, float]] = {}  # of workers: time of the scheduler, and of this process
         self._last_worker = time.monotonic()
         self.wait_for_workers()
 
@@ -82,32 +83,33 @@ class Dask(Futures):
             time.sleep(min(0.1, self._timeout))
 
     def limits(self) -> Limits:
-        """Return what the workers may use; each thread of one is one here."""
-        workers = self._workers()
-        threads = [each["nthreads"] for each in workers.values()]
+        """Return the limits of the workers; each thread of a Dask worker counts as a worker."""
+        threads = [worker["nthreads"] for worker in self._workers().values()]
         return limits_at(self.everywhere(place), sum(threads), max(threads, default=1))
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
         """Apply the function once in each worker."""
-        threads = {address: each["nthreads"] for address, each in sorted(self._workers().items())}
+        threads = {address: worker["nthreads"] for address, worker in sorted(self._workers().items())}
         turns = range(max(threads.values(), default=0))
         self._addresses = [address for turn in turns for address, count in threads.items() if turn < count]
         self._nworkers = len(threads)
         return super().everywhere(function)
 
-    def begin(self, octets: bytes) -> Any:
-        """Return the function as the result of a task, which can be made again where a worker is lost."""
+    def send_function(self, octets: bytes) -> Any:
+        """Return the future of a task that unpickles the function; Dask repeats it if its worker is lost."""
         self._keys = []
-        return self._client.submit(loaded, octets, pure=False)
+        return self._client.submit(unpickle, octets, pure=False)
 
-    def submit(self, function: Any, item: Any, *, alone: bool, worker: int | None = None, only: bool = False) -> Any:
-        """Hand over a task. Left alone the scheduler lets the one worker that has the function do the first ones."""
-        where: dict[str, Any] = {}
+    def submit(
+        self, function: Any, item: Any, *, isolated: bool, worker: int | None = None, pinned: bool = False
+    ) -> Any:
+        """Return the future of a task; without `worker` Dask prefers the worker that has the function."""
+        placement: dict[str, Any] = {}
         if worker is not None and self._addresses:
-            where = {"workers": [self._addresses[worker % len(self._addresses)]], "allow_other_workers": not only}
-        future = self._client.submit(answer_of, function, item, alone, pure=False, **where)
-        if only:
-            self._pinned[future.key] = where["workers"][0]
+            placement = {"workers": [self._addresses[worker % len(self._addresses)]], "allow_other_workers": not pinned}
+        future = self._client.submit(answer_of, function, item, isolated, pure=False, **placement)
+        if pinned:
+            self._pinned[future.key] = placement["workers"][0]
         self._keys.append(future.key)
         future.add_done_callback(self._done.put)
         return future
@@ -115,54 +117,55 @@ class Dask(Futures):
     def run(
         self, function: Callable[[Any], Any], items: Iterable[Any], jobs: int, *, isolated: bool = False
     ) -> Generator[Any, None, None]:
-        """Apply the function to every item, at most `jobs` at a time; yield the results as they come."""
+        """Apply the function to every item, at most `jobs` at a time; yield the results as they arrive."""
         yield from super().run(function, items, jobs, isolated=isolated)
-        if not self._workers().keys() >= set(self._addresses):  # one is gone: the scheduler remembers what began again
+        if not self._workers().keys() >= set(self._addresses):  # a worker was lost: count the tasks that began again
             story = self._ask(self._client.scheduler.get_story, keys_or_stimuli=self._keys)
-            begun = Counter(key for key, before, after, *_ in story if before != after == "processing")
-            self.repeated += sum(begun[key] > 1 for key in self._keys)
+            starts = Counter(key for key, old, new, *_ in story if old != new == "processing")
+            self.repeated += sum(starts[key] > 1 for key in self._keys)
 
     def wait(self, futures: Collection[Any]) -> Collection[Any]:
-        """Wait until one of the futures is done; meanwhile look whether scheduler and workers are there."""
+        """Wait until one of the futures is done; meanwhile check the scheduler and the workers."""
         self._last_worker = time.monotonic()
         self._last_seen.clear()
+        period = min(_CHECK_PERIOD, self._timeout / 4)
         while True:
             try:
-                future = interrupts.interruptible(partial(self._done.get, timeout=min(_LOOK, self._timeout / 4)))
+                future = interrupts.interruptible(partial(self._done.get, timeout=period))
             except queue.Empty:
                 self._check_alive(futures)
                 continue
-            if future in futures:  # not one of a run before
+            if future in futures:  # not of an earlier run
                 return [future]
 
-    def answer(self, future: Any, *, alone: bool) -> Answer:
-        """Return what came of a task."""
+    def answer(self, future: Any, *, isolated: bool) -> Answer:
+        """Return the results of a task that is done, or raise `WorkerError`."""
         from distributed.scheduler import KilledWorker  # noqa: PLC0415 - only for this engine
 
         self._pinned.pop(future.key, None)
         try:
             return cast("Answer", self._client.gather(future, direct=True))
         except KilledWorker as error:
-            if alone:  # workers that do not come back had an end of their own, and the op is not to blame
+            if isolated:  # if the workers do not come back, something else than the op has ended them
                 time.sleep(_PATIENCE)
                 self.wait_for_workers()
             times = f"{error.allowed_failures + 1} times; nothing was written"
             reason = f"a task has ended the process of its worker, {times}"
-            raise WorkerError(self._name, reason, 1 if alone else None) from None
+            raise WorkerError(self._name, reason, 1 if isolated else None) from None
         except CancelledError:
             raise WorkerError(self._name, "was lost, or has forgotten the tasks; nothing was written") from None
-        except Exception as error:  # noqa: BLE001 - whatever keeps a worker from loading mpired
-            what = " ".join(f"{type(error).__name__}: {error}".split())
-            raise WorkerError(self._name, f"a worker cannot do its task ({what}); nothing was written") from None
+        except Exception as error:  # noqa: BLE001 - of a worker that cannot import mpired
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            raise WorkerError(self._name, f"a worker cannot do its task ({text}); nothing was written") from None
 
     def cancel(self, futures: Collection[Any]) -> None:
         """Cancel waiting tasks; the results of running ones are ignored."""
         if futures and self._client.status == "running":
-            with contextlib.suppress(Exception):  # it may be gone by now
+            with contextlib.suppress(Exception):  # the scheduler may have ended
                 self._client.cancel(list(futures), force=True)
 
     def _check_alive(self, futures: Collection[Any]) -> None:
-        """Raise `WorkerError` if the worker of a task has been silent for long, or there is no worker."""
+        """Raise `WorkerError` without workers, or if the worker of a task is lost or has sent nothing for too long."""
         workers, now = self._workers(), time.monotonic()
         if workers:
             self._last_worker = now
@@ -173,14 +176,14 @@ class Dask(Futures):
                 self._last_seen[address] = worker["last_seen"], now
         keys = {future.key for future in futures}
         silent = [address for address in workers if now - self._last_seen[address][1] > self._timeout]
-        gone = {self._pinned[key] for key in keys & self._pinned.keys()} - workers.keys()
-        given = self._ask(self._client.scheduler.processing, workers=None) if silent else {}
-        for address in [*gone, *(each for each in silent if keys & set(given.get(each, ())))]:
+        lost = {self._pinned[key] for key in keys & self._pinned.keys()} - workers.keys()
+        tasks = self._ask(self._client.scheduler.processing, workers=None) if silent else {}
+        for address in [*lost, *(worker for worker in silent if keys & set(tasks.get(worker, ())))]:
             reason = f"the worker {address} does not answer for {self._timeout:g} s"
-            raise WorkerError(self._name, f"{'a worker is lost' if address in gone else reason}; nothing was written")
+            raise WorkerError(self._name, f"{'a worker is lost' if address in lost else reason}; nothing was written")
 
     def _workers(self) -> dict[str, Any]:
-        """Return what the scheduler knows of its workers."""
+        """Return the scheduler's records of its workers, by their addresses."""
         return cast("dict[str, Any]", self._ask(self._client.scheduler.identity, n_workers=-1)["workers"])
 
     def _ask(self, function: Callable[..., Any], **keywords: Any) -> Any:

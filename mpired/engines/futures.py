@@ -1,4 +1,7 @@
-"""Tasks one by one, for any executor of `concurrent.futures` of a program: Python's, Parsl's, a cluster's."""
+"""The engine `executor`: an executor of a program with the interface of `concurrent.futures`, such as Parsl's.
+
+Each task has the function and one item, and the executor chooses the worker.
+"""
 
 from __future__ import annotations
 
@@ -17,87 +20,81 @@ from mpired.errors import WorkerError
 
 @contextlib.contextmanager
 def connect(options: Mapping[str, Any]) -> Iterator[Futures]:
-    """Use the executor in `options`, which stays the caller's."""
+    """Use the executor in `options`, which is not shut down."""
     yield Futures(options["engine"])
 
 
 class Futures:
-    """The tasks of an executor, which gets the function with each item and chooses the worker itself."""
+    """The tasks of an executor."""
 
-    repeated = 0
-    """The number of tasks that were repeated because their worker was lost; 0 where an engine does not tell."""
+    repeated = 0  # tasks that were repeated because their worker was lost; 0 if the engine does not count them
 
     def __init__(self, executor: Any) -> None:
         self._client = executor
         self._nworkers = getattr(executor, "_max_workers", None) or machine.usable_cores()
 
     def limits(self) -> Limits:
-        """Return what the workers may use."""
+        """Return the limits of the workers."""
         threads = self._nworkers if isinstance(self._client, ThreadPoolExecutor) else 1
         return limits_at(self.everywhere(place), self._nworkers, threads)
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
-        """Apply the function to the number of each worker, in that worker if the engine can."""
-        sent = self.begin(pickle.dumps(function, 5))
-        numbers = range(self._nworkers)
-        waiting = {self.submit(sent, number, alone=False, worker=number, only=True) for number in numbers}
-        return list(self._results(waiting, iter(()), alone=False))
+        """Apply the function to the number of each worker, in the worker itself if the engine can choose workers."""
+        return list(Futures.run(self, function, range(self._nworkers), self._nworkers, pinned=True))
 
-    def begin(self, octets: bytes) -> Any:
-        """Return the pickled function of a run as tasks have it."""
+    def send_function(self, octets: bytes) -> Any:
+        """Return the argument of tasks for the pickled function of a run."""
         return octets
 
-    def submit(self, function: Any, item: Any, *, alone: bool, worker: int | None = None, only: bool = False) -> Any:
-        """Hand over a task, and return its future: to any worker, or to the one of a number first, or only to that."""
-        del worker, only
-        with _blaming():
-            return self._client.submit(answer_of, function, item, alone)
+    def submit(
+        self, function: Any, item: Any, *, isolated: bool, worker: int | None = None, pinned: bool = False
+    ) -> Any:
+        """Return the future of a task for any worker, but preferably `worker`; if `pinned`, for no other."""
+        del worker, pinned
+        with _worker_errors():
+            return self._client.submit(answer_of, function, item, isolated)
 
     def wait(self, futures: Collection[Any]) -> Collection[Any]:
-        """Wait until one of the futures is done at least; return those that are, or raise `WorkerError`."""
+        """Wait until at least one future is done, and return the futures that are done; or raise `WorkerError`."""
         return interrupts.interruptible(wait, futures, None, FIRST_COMPLETED).done
 
-    def answer(self, future: Any, *, alone: bool) -> Answer:
-        """Return what came of a future that is done, or raise `WorkerError`."""
-        del alone
-        with _blaming():
+    def answer(self, future: Any, *, isolated: bool) -> Answer:
+        """Return the results of a future that is done, or raise `WorkerError`."""
+        del isolated
+        with _worker_errors():
             answer: Answer = future.result()
             return answer
 
     def cancel(self, futures: Collection[Any]) -> None:
-        """Cancel the tasks that no worker has begun."""
+        """Cancel the tasks that no worker has started."""
         for future in futures:
             future.cancel()
 
     def run(
-        self, function: Callable[[Any], Any], items: Iterable[Any], jobs: int, *, isolated: bool = False
-    ) -> Generator[Any, None, None]:
-        """Apply the function to every item, at most `jobs` at a time; yield the results as they come."""
-        rest = iter(items)
-        sent = self.begin(pickle.dumps(function, 5))
-        first = enumerate(itertools.islice(rest, jobs))
-        waiting = {self.submit(sent, item, alone=isolated, worker=number) for number, item in first}
-        more = (self.submit(sent, item, alone=isolated) for item in rest)
-        yield from self._results(waiting, more, alone=isolated)
-
-    def _results(self, waiting: set[Any], more: Iterator[Any], *, alone: bool) -> Generator[Any, None, None]:
-        """Yield the results of the futures that are waited for, and of one more for each that is done."""
+        self, function: Callable[[Any], Any], items: Iterable[Any], jobs: int, *, isolated: bool = False,
+        pinned: bool = False,  # whether each of the first items is for one worker alone
+    ) -> Generator[Any, None, None]:  # fmt: skip
+        """Apply the function to every item, at most `jobs` at a time; yield the results as they arrive."""
+        queue = iter(items)
+        task = self.send_function(pickle.dumps(function, 5))
+        first = enumerate(itertools.islice(queue, jobs))
+        pending = {self.submit(task, item, isolated=isolated, worker=i, pinned=pinned) for i, item in first}
         try:
-            while waiting:
-                for future in self.wait(waiting):
-                    waiting.discard(future)
-                    found, error = self.answer(future, alone=alone)
-                    waiting.update(itertools.islice(more, 1))
-                    yield from found
+            while pending:
+                for future in self.wait(pending):
+                    pending.discard(future)
+                    results, error = self.answer(future, isolated=isolated)
+                    pending.update(self.submit(task, item, isolated=isolated) for item in itertools.islice(queue, 1))
+                    yield from results
                     if error is not None:
                         raise error
         finally:
-            self.cancel(waiting)
+            self.cancel(pending)
 
 
 @contextlib.contextmanager
-def _blaming() -> Iterator[None]:
-    """Turn what an executor says of lost workers into one error."""
+def _worker_errors() -> Iterator[None]:
+    """Turn the errors of an executor that has lost a worker into `WorkerError`."""
     try:
         yield
     except (BrokenExecutor, CancelledError, RuntimeError) as error:

@@ -1,8 +1,7 @@
-"""Messages between the processes of MPI, by a communicator that sends arrays apart; waiting takes no core.
+"""Messages between the processes of MPI, which sleep while they wait.
 
-In a line of stages each worker does its items with the values of the worker before, and hands on new values. No two
-stages wait for each other: one waits for the stage before or the one after it, the last one for rank 0, which takes
-all.
+In a line of stages each worker combines its items with the values of the stage before it, and sends new values to the
+stage after it. The last stage sends them to rank 0, which always receives, so no stages wait for each other.
 """
 
 from __future__ import annotations
@@ -15,29 +14,28 @@ from typing import Any, NamedTuple
 from mpired.engines.table import IN_FLIGHT, Lines
 
 WORK, STOP = 1, 2  # tags
-_LEAST_PAUSE, _MOST_PAUSE = 20e-6, 1e-3  # seconds between two looks for a message
-WAITING = "waiting"
-"""The message of a waiting stage to rank 0, so that rank 0 does not take it for the lost one."""
+_MIN_PAUSE, _MAX_PAUSE = 20e-6, 1e-3  # seconds between two tests for a message
+WAITING = "waiting"  # message of a waiting stage to rank 0, which would take a silent worker for a lost one
 _VALUE, _END = "value", "end"
-_PERIOD = 0.5  # seconds between two signs of life
+_PERIOD = 0.5  # seconds between two such messages
 
 
 def wait(ready: Callable[[], object], until: float | None = None) -> None:
-    """Wait until something is ready, or raise `TimeoutError` at a time of `time.monotonic`."""
-    pause = _LEAST_PAUSE
+    """Wait until `ready` returns a true value, or raise `TimeoutError` at a time of `time.monotonic`."""
+    pause = _MIN_PAUSE
     while not ready():
         if until is not None and time.monotonic() > until:
             raise TimeoutError
-        time.sleep(pause)  # so that a process that waits takes no core
-        pause = min(2 * pause, _MOST_PAUSE)
+        time.sleep(pause)  # MPI itself would use a core to wait
+        pause = min(2 * pause, _MAX_PAUSE)
 
 
 class Task(NamedTuple):
-    """The task of a stage: its items, and the ranks of the stages before and after it, or None."""
+    """The task of a stage."""
 
     items: tuple[Any, ...]
-    before: int | None
-    after: int | None
+    previous: int | None  # rank of the stage before it; None if it is the first one
+    next: int | None  # rank of the stage after it; None if it is the last one
 
 
 class Stopped(BaseException):
@@ -45,18 +43,18 @@ class Stopped(BaseException):
 
 
 class Stops:
-    """Requests of rank 0 to stop; `number` is the current run."""
+    """Requests of rank 0 to stop a run."""
 
     def __init__(self, world: Any) -> None:
         self._world = world
-        self.number = 0
-        self.received = 0
+        self.run = 0  # number of the current run
+        self.received = 0  # requests, of all runs
 
     def stop_requested(self) -> bool:
-        """Return whether the run that is under way is to end."""
+        """Return whether rank 0 has stopped the current run."""
         while self._world.iprobe(0, STOP):
             self.received += 1
-            if self._world.recv(None, 0, STOP) == self.number:  # not one of a run before
+            if self._world.recv(None, 0, STOP) == self.run:  # not an earlier run
                 return True
         return False
 
@@ -66,65 +64,67 @@ class Link:
 
     def __init__(self, world: Any, task: Task, stops: Stops) -> None:
         self._world, self._stops = world, stops
-        self._before, self._after = task.before, task.after
-        self._has_ended = task.before is None
-        self._posted: deque[Any] = deque()
+        self._previous, self._next = task.previous, task.next
+        self._previous_has_ended = task.previous is None
+        self._posted: deque[Any] = deque()  # requests of messages that the next stage may not have received
 
     def receive(self) -> Any:
         """Wait for the next value of the stage before, and return it."""
-        self._wait(lambda: self._world.iprobe(self._before, WORK))
-        kind, value = self._world.recv(None, self._before, WORK)
-        if kind == _END:  # it has failed
-            self._has_ended = True
+        self._wait(lambda: self._world.iprobe(self._previous, WORK))
+        kind, value = self._world.recv(None, self._previous, WORK)
+        if kind == _END:  # the stage has failed, and rank 0 stops the run
+            self._previous_has_ended = True
             self._wait(lambda: False)
         return value
 
     def send(self, value: Any) -> None:
-        """Hand a value, which does not change any more, to the next stage; wait while too many are on the way."""
-        self._wait(lambda: self._waiting() < IN_FLIGHT)
+        """Send a value, which must not change, to the next stage; wait while `IN_FLIGHT` values are on their way."""
+        self._wait(lambda: self._count_posted() < IN_FLIGHT)
         self._post(_VALUE, value)
 
     def end(self) -> None:
-        """Leave the line with no message under way, whatever is missing."""
-        if self._after is not None:
+        """Leave the line when all its messages are received, also after an error."""
+        if self._next is not None:
             self._post(_END, None)
-        while not self._has_ended:
-            wait(lambda: self._world.iprobe(self._before, WORK))
-            self._has_ended = self._world.recv(None, self._before, WORK)[0] == _END
-        wait(lambda: not self._waiting())
+        while not self._previous_has_ended:
+            wait(lambda: self._world.iprobe(self._previous, WORK))
+            self._previous_has_ended = self._world.recv(None, self._previous, WORK)[0] == _END
+        wait(lambda: not self._count_posted())
 
     def _wait(self, ready: Callable[[], object]) -> None:
-        sent_at = time.monotonic()
+        """Wait like `wait`; tell rank 0 that this stage waits, and raise `Stopped` if rank 0 stops the run."""
+        due = time.monotonic() + _PERIOD
 
-        def is_asked_or_ready() -> object:
-            nonlocal sent_at
+        def stopped_or_ready() -> object:
+            nonlocal due
             if self._stops.stop_requested():
                 raise Stopped
-            if time.monotonic() > sent_at + _PERIOD:
+            if time.monotonic() > due:
                 self._world.send((WAITING, None), 0, WORK)
-                sent_at = time.monotonic()
+                due = time.monotonic() + _PERIOD
             return ready()
 
-        wait(is_asked_or_ready)
+        wait(stopped_or_ready)
 
     def _post(self, kind: str, value: Any) -> None:
-        # In a mode that ends when it is received, not when it is sent: small messages are kept by MPI, any number.
-        self._posted.append(self._world.issend((kind, value), self._after, WORK))
+        # A synchronous send completes when the message is received; others complete before, if MPI buffers the message.
+        self._posted.append(self._world.issend((kind, value), self._next, WORK))
 
-    def _waiting(self) -> int:
-        """Return how many values the next stage has not taken."""
+    def _count_posted(self) -> int:
+        """Return the number of messages that the next stage has not received."""
         while self._posted and self._posted[0].test()[0]:
             self._posted.popleft()
         return len(self._posted)
 
 
-def lines_of(hosts: Sequence[str], most: int) -> Lines:
-    """Return lines of workers on these hosts, with at most `most` stages: a host is a stage, or else a worker."""
-    on_host: dict[str, list[int]] = {}
-    for worker, name in enumerate(hosts):
-        on_host.setdefault(name, []).append(worker)
-    stages = list(on_host.values())
+def lines_of(hosts: Sequence[str], max_stages: int) -> Lines:
+    """Return lines of at most `max_stages` stages: each host is a stage, or on a single host each worker."""
+    workers: dict[str, list[int]] = {}  # of each host
+    for worker, host in enumerate(hosts):
+        workers.setdefault(host, []).append(worker)
+    stages = list(workers.values())
     if len(stages) == 1:
-        width = len(hosts) // (number := min(most, len(hosts)))
-        stages = [stages[0][stage * width : (stage + 1) * width] for stage in range(number)]
-    return tuple(zip(*stages[:most], strict=False))
+        nstages = min(max_stages, len(hosts))
+        width = len(hosts) // nstages
+        stages = [stages[0][stage * width : (stage + 1) * width] for stage in range(nstages)]
+    return tuple(zip(*stages[:max_stages], strict=False))

@@ -1,6 +1,7 @@
-"""The processes that srun or mpiexec has started: rank 0 of MPI is the command, the others are its workers.
+"""The engine `mpi`: processes that srun or mpiexec has started.
 
-A loop over messages, not the executor of mpi4py: that one lets large messages wait, which costs three times the time.
+Rank 0 of MPI is the command, and the other ranks are its workers. They exchange messages themselves: the executor of
+mpi4py delays large messages, and takes three times as long.
 """
 
 from __future__ import annotations
@@ -39,133 +40,132 @@ from mpired.engines.worker import (
 from mpired.errors import UsageError, WorkerError, installation
 
 _FUNCTION, _ITEM, _RESULT, _DONE, _ERROR, _END = "function", "item", "result", "done", "error", "end"
-_PATIENCE = 1.0  # seconds that a worker has to notice that its work is not wanted any more
+_PATIENCE = 1.0  # seconds that a worker has to stop
 
-# Parts of arguments that name several files: patterns, lists, ranges, objects of a store.
+# Signs of arguments that may name several files: patterns, lists, ranges, objects of a store.
 _SEVERAL = ("*", "?", "[", "{", "@", "%", "://", "--files-from")
-_MOST_ARGUMENTS = 100  # more are not looked at in each process
+_MAX_ARGUMENTS = 100  # the files of more arguments are not examined
 
-_running: Mpi | None = None
-_obstacle: UsageError | None = None
+_running: Mpi | None = None  # the processes of the launcher
+_import_error: UsageError | None = None  # of mpi4py
 
 
-def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
-    """Run the command in rank 0 of MPI, and a worker in the other ranks; return the status where there is no MPI."""
-    # A worker calls `ahead` to import modules while the command inspects the files, unless the job looks so small that
-    # the command does it alone.
-    global _running, _obstacle  # noqa: PLW0603 - properties of the process
+def main(command: Callable[[], int], preload: Callable[[], object]) -> int:
+    """Run the command in rank 0 of MPI, and a worker in the other ranks; return the status where there is no MPI.
+
+    A worker calls `preload` to import modules while the command inspects the files, unless the command looks so small
+    that it needs no worker.
+    """
+    global _running, _import_error  # noqa: PLW0603 - properties of the process
     if not ENGINES["mpi"].started:
-        return command()  # it asks for a launcher
+        return command()  # which raises an error that asks for a launcher
     try:
-        import mpi4py  # noqa: PLC0415 - only under a launcher
-
-        mpi4py.rc(thread_level="funneled", finalize=False)
-        from mpi4py import MPI  # noqa: PLC0415 - which initialises MPI
-        from mpi4py.util import pkl5  # noqa: PLC0415 - as above
-    except ModuleNotFoundError:
-        return command()  # its error names the missing package
-    except (ImportError, RuntimeError) as error:
-        _obstacle = _no_library(error)
+        mpi, pkl5 = _import_mpi(thread_level="funneled", finalize=False)
+    except UsageError as error:
+        _import_error = error  # raised by `connect`
         return command()
-    world = pkl5.Intracomm(MPI.COMM_WORLD)
+    world = pkl5.Intracomm(mpi.COMM_WORLD)
     if world.rank:
         prepare()
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         if not _looks_small(sys.argv[1:]):
-            with contextlib.suppress(ImportError, MemoryError):  # it fails again where that can be reported
-                ahead()
+            with contextlib.suppress(ImportError, MemoryError):  # raised again by the first task, which reports it
+                preload()
         _serve(world)
-        return _leave(MPI, 0)
+        return _leave(mpi, 0)
     _running = Mpi(world)
-    keep_freed_memory()  # results are received in it
+    keep_freed_memory()  # for received results
     try:
         status = command()
-    except BaseException:  # noqa: BLE001 - a bug; the others wait for messages
+    except BaseException:  # noqa: BLE001 - a bug, and the workers wait for messages
         traceback.print_exc()
         _abort(world, 1)
     if not _running.end_workers():
         _abort(world, status or 1)
-    return _leave(MPI, status)
+    return _leave(mpi, status)
 
 
-def _looks_small(words: Sequence[str]) -> bool:
+def _looks_small(arguments: Sequence[str]) -> bool:
     """Return whether the files among the arguments need no worker; a wrong guess costs only time."""
-    if len(words) > _MOST_ARGUMENTS:
+    if len(arguments) > _MAX_ARGUMENTS:
         return False
     nbytes = 0
-    for word in words:
-        if any(each in word for each in _SEVERAL):
+    for argument in arguments:
+        if any(sign in argument for sign in _SEVERAL):
             return False
-        with contextlib.suppress(OSError, ValueError):  # an option, or a file that is not there yet
-            status = os.stat(word)
+        with contextlib.suppress(OSError, ValueError):  # an option, or a new file
+            status = os.stat(argument)
             nbytes += status.st_size if stat.S_ISREG(status.st_mode) else SMALL_NBYTES
     return 0 < nbytes < SMALL_NBYTES
 
 
 def _abort(world: Any, status: int) -> NoReturn:
-    """End all processes. MPICH's launcher may drop unread bytes of their streams, so it is waited for."""
+    """End all processes; first wait for MPICH's launcher, which may drop unread bytes of their streams."""
     flush_streams()
-    until = time.monotonic() + _PATIENCE
-    with contextlib.suppress(OSError):  # closed: bytes written to a file are there
+    end = time.monotonic() + _PATIENCE
+    with contextlib.suppress(OSError):  # a closed stream
         pipes = [stream for stream in (1, 2) if stat.S_ISFIFO(os.fstat(stream).st_mode)]
-        while any(any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))) for pipe in pipes) and time.monotonic() < until:
+        while any(any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))) for pipe in pipes) and time.monotonic() < end:
             time.sleep(0.001)
     world.Abort(status)
-    raise AssertionError  # which does not return
+    raise AssertionError  # Abort does not return
 
 
 def _leave(mpi: Any, status: int) -> NoReturn:
-    """End this process. MPICH takes leave of its launcher when the C library does, not before."""
+    """End this process by `exit` of the C library, in which MPICH disconnects from its launcher."""
     mpi.Finalize()
     ctypes.CDLL(None).exit(status)
-    raise AssertionError  # which does not return
+    raise AssertionError  # exit does not return
 
 
 @contextlib.contextmanager
 def connect(options: Mapping[str, Any]) -> Iterator[Mpi]:
-    """Use the other processes; they end with the block."""
+    """Use the other processes while the block runs; the processes of a launcher end with it."""
     engine: Mpi | None = _running
-    if is_of_program := isinstance(options["engine"], Mpi):  # of a block in a program, which ends the others
+    if is_of_program := isinstance(options["engine"], Mpi):  # of a `with mpired.mpi()`, which ends them
         engine = options["engine"]
         if not engine.is_running:
             raise UsageError("`engine`", "is that of a block of `mpired.mpi` that has ended; use it in the block")
     else:
-        if ENGINES["mpi"].started:
-            import mpi4py  # noqa: F401, PLC0415 - to say that it is missing
-        if _obstacle is not None:
-            raise _obstacle
+        if _import_error is not None:
+            raise _import_error
         if engine is None:
             reason = "mpi needs a launcher: `mpiexec -n 4 mpired ... --engine mpi`, or srun"
             raise UsageError("`engine`", f"{reason}; in Python use `with mpired.mpi() as engine:`")
         engine.check_launcher("mpired ...")
-    before, timeout = engine.timeout, options["engine_timeout"]
+    old_timeout, timeout = engine.timeout, options["engine_timeout"]
     engine.timeout = math.inf if timeout is None else timeout
     try:
         yield engine
     finally:
-        engine.timeout = before
+        engine.timeout = old_timeout
         if not is_of_program:
             engine.end_workers()
 
 
-def _no_library(error: Exception) -> UsageError:
-    reason = f"mpi4py finds no library of MPI ({' '.join(str(error).split())})"
-    return UsageError("`engine`", f"{reason}; install one with {installation('mpich')}")
-
-
-def joined() -> Mpi:
-    """Return the processes that run this program, with messages apart from those of the program."""
+def _import_mpi(**settings: Any) -> tuple[Any, Any]:
+    """Return the modules `MPI`, whose import initialises MPI, and `pkl5` of mpi4py, or raise `UsageError`."""
     try:
-        from mpi4py import MPI  # noqa: PLC0415 - of few programs
+        import mpi4py  # noqa: PLC0415 - of few commands and programs
+
+        mpi4py.rc(**settings)
+        from mpi4py import MPI  # noqa: PLC0415 - as above
         from mpi4py.util import pkl5  # noqa: PLC0415 - as above
     except ModuleNotFoundError:
         raise UsageError("`engine`", not_installed(ENGINES["mpi"])) from None
     except (ImportError, RuntimeError) as error:
-        raise _no_library(error) from None
-    Mpi(MPI.COMM_WORLD).check_launcher(f"python {os.path.basename(sys.argv[0]) or 'FILE'}")
-    return Mpi(pkl5.Intracomm(MPI.COMM_WORLD.Dup()))
+        reason = f"mpi4py finds no library of MPI ({' '.join(str(error).split())})"
+        raise UsageError("`engine`", f"{reason}; install one with {installation('mpich')}") from None
+    return MPI, pkl5
+
+
+def joined() -> Mpi:
+    """Return the processes of `MPI_COMM_WORLD` that run this program, with a communicator of their own."""
+    mpi, pkl5 = _import_mpi()
+    Mpi(mpi.COMM_WORLD).check_launcher(f"python {os.path.basename(sys.argv[0]) or 'FILE'}")
+    return Mpi(pkl5.Intracomm(mpi.COMM_WORLD.Dup()))
 
 
 class Mpi:
@@ -174,11 +174,11 @@ class Mpi:
     def __init__(self, world: Any) -> None:
         self._world = world
         self._workers = list(range(1, world.size))
-        self.is_worker = bool(world.rank)  # this process carries out the requests of rank 0
-        self.is_running = True  # its block has not ended
-        self._stuck = False
-        self._runs = 0
-        self._stops: Counter[int] = Counter()
+        self.is_worker = bool(world.rank)  # whether this process carries out the requests of rank 0
+        self.is_running = True  # whether its block has not ended
+        self._is_stuck = False  # whether a worker did not stop in time
+        self._nruns = 0
+        self._stops: Counter[int] = Counter()  # requests to stop, sent to each worker
         self._places: dict[int, WorkerPlace] = {}
         self.timeout = math.inf  # seconds to wait for a worker that sends nothing
 
@@ -186,7 +186,7 @@ class Mpi:
         """Carry out the requests of rank 0 until it leaves the block; then restore streams and signals."""
         self.is_running = False
         flush_streams()
-        streams, kept = (sys.stdout, sys.stderr), [os.dup(number) for number in (0, 1)]
+        streams, descriptors = (sys.stdout, sys.stderr), [os.dup(number) for number in (0, 1)]
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         redirect_streams()
         keep_freed_memory()
@@ -195,7 +195,7 @@ class Mpi:
         finally:
             flush_streams()
             sys.stdout, sys.stderr = streams
-            for number, fd in enumerate(kept):
+            for number, fd in enumerate(descriptors):
                 os.dup2(fd, number)
                 os.close(fd)
             signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
@@ -204,7 +204,7 @@ class Mpi:
         self._world.Free()
 
     def leave(self, error: BaseException | None) -> None:
-        """End the block in the other processes, with the error of this one if there is one."""
+        """End the block in the other processes, with the exit status of an error of this process."""
         self.is_running = False
         status = None if error is None else 1
         if isinstance(error, SystemExit):
@@ -216,15 +216,15 @@ class Mpi:
         if status is None:
             self._world.Free()
 
-    def check_launcher(self, words: str) -> None:
-        """Raise `UsageError` if nothing has started processes, or another MPI has: each would be the command."""
+    def check_launcher(self, command: str) -> None:
+        """Raise `UsageError` without a launcher, or with that of another MPI, which makes each process a rank 0."""
         sizes = {name: size for name, size in ENGINES["mpi"].started.items() if size.isdecimal()}
         if self._world.size > 1 or set(sizes.values()) == {"1"}:
             return
         if not sizes:
             reason = "mpi has one process, and no launcher has started it"
-            raise UsageError("`engine`", f"{reason}; write `mpiexec -n 4 {words}`, or srun")
-        from mpi4py import MPI  # noqa: PLC0415 - it is there
+            raise UsageError("`engine`", f"{reason}; write `mpiexec -n 4 {command}`, or srun")
+        from mpi4py import MPI  # noqa: PLC0415 - imported already
 
         name, size = next(iter(sizes.items()))
         library = MPI.Get_library_version().split("\n")[0].strip("\0 ")
@@ -232,16 +232,16 @@ class Mpi:
         raise UsageError("`engine`", f"{reason} ({library}); use the mpiexec of that one, or build mpi4py for this one")
 
     def limits(self) -> Limits:
-        """Return what the workers may use; without others this process is the one."""
+        """Return the limits of the workers; without workers, those of this process."""
         if not self._workers:
             return pool.limits()._replace(workers=1)
         return limits_at(self._known_places().values(), len(self._workers))
 
     def _known_places(self) -> dict[int, WorkerPlace]:
-        """Return where each worker is, which is asked for once."""
+        """Return the places of the workers, which are requested once."""
         if not self._places:
-            places = self.run(place, self._workers, len(self._workers))  # the first of all have one each
-            self._places = {each.number: each for each in places}
+            places = self.run(place, self._workers, len(self._workers))  # each worker gets its number as first item
+            self._places = {worker.number: worker for worker in places}
         return self._places
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
@@ -251,43 +251,43 @@ class Mpi:
     def run(
         self, function: Callable[[Any], Any], items: Iterable[Any], jobs: int, *, isolated: bool = False
     ) -> Generator[Any, None, None]:
-        """Apply the function to every item with at most `jobs` workers; yield the results as they come."""
+        """Apply the function to every item with at most `jobs` workers; yield the results as they arrive."""
         if not self._workers:
             yield from pool.run(function, items, 1, isolated=isolated)
             return
-        rest = iter(items)
-        yield from self._send_items(function, zip(self._workers[:jobs], rest, strict=False), rest)
+        queue = iter(items)
+        yield from self._send_items(function, zip(self._workers[:jobs], queue, strict=False), queue)
 
-    def lines(self, jobs: int, most: int) -> Lines:
-        """Return lines of workers, whose stages are the machines; or the workers, if these are on one."""
+    def lines(self, jobs: int, max_stages: int) -> Lines:
+        """Return lines of at most `max_stages` stages: the machines, or the workers of a single machine."""
         if not self._workers:
             return ()
         places = self._known_places()
-        return messages.lines_of([places[worker].host for worker in self._workers[:jobs]], most)
+        return messages.lines_of([places[worker].host for worker in self._workers[:jobs]], max_stages)
 
     def chain(
         self, function: Callable[[Any, messages.Link], Any], items: Sequence[Sequence[Iterable[Any]]], lines: Lines
     ) -> Generator[Any, None, None]:
-        """Apply the function to the items of each stage of each line; yield the results as they come."""
+        """Apply the function to the items of each stage of each line; yield the results as they arrive."""
         first = []
         for line, stages in zip(lines, items, strict=True):
             workers = [self._workers[number] for number in line]
             neighbours = zip([None, *workers[:-1]], [*workers[1:], None], strict=True)
-            tasks = (messages.Task(tuple(own), *pair) for own, pair in zip(stages, neighbours, strict=True))
+            tasks = (messages.Task(tuple(stage), *pair) for stage, pair in zip(stages, neighbours, strict=True))
             first += list(zip(workers, tasks, strict=True))
         yield from self._send_items(function, first, iter(()))
 
     def _send_items(
-        self, function: Callable[..., Any], first: Iterable[tuple[int, Any]], rest: Iterator[Any]
+        self, function: Callable[..., Any], first: Iterable[tuple[int, Any]], queue: Iterator[Any]
     ) -> Generator[Any, None, None]:
-        """Send each worker its first item, and another one when it is done; yield the results as they come."""
-        octets, reached = pickle.dumps(function, 5), list[int]()
+        """Send each worker its first item, and items of the queue when it is free; yield the results as they arrive."""
+        octets, started = pickle.dumps(function, 5), list[int]()
         busy: dict[int, float] = {}  # workers, and the time of the last message of each
-        self._runs += 1
+        self._nruns += 1
         try:
             for worker, item in first:
-                self._world.send((_FUNCTION, (self._runs, octets)), worker, messages.WORK)
-                reached.append(worker)
+                self._world.send((_FUNCTION, (self._nruns, octets)), worker, messages.WORK)
+                started.append(worker)
                 self._world.send((_ITEM, item), worker, messages.WORK)
                 busy[worker] = time.monotonic()
             while busy:
@@ -296,26 +296,26 @@ class Mpi:
                 if kind == messages.WAITING:
                     continue
                 if kind == _RESULT:
-                    left = time.monotonic()
+                    begin = time.monotonic()
                     yield value
-                    away = time.monotonic() - left  # in which no message could arrive
-                    busy = {each: then + away for each, then in busy.items()}
+                    pause = time.monotonic() - begin  # in which this process received no message
+                    busy = {sender: last + pause for sender, last in busy.items()}
                     continue
                 del busy[worker]
                 if kind == _ERROR:
                     raise value
-                for item in rest:
+                for item in queue:
                     self._world.send((_ITEM, item), worker, messages.WORK)
                     busy[worker] = time.monotonic()
                     break
         finally:
             self._stop(set(busy))
-            for worker in reached:  # with the function it closes its open files
-                self._world.send((_FUNCTION, (self._runs, b"")), worker, messages.WORK)
+            for worker in started:  # a worker that drops the function closes its open files
+                self._world.send((_FUNCTION, (self._nruns, b"")), worker, messages.WORK)
 
     def _answer(self, last_messages: Mapping[int, float]) -> tuple[int, tuple[str, Any]]:
-        """Wait for a message of a worker; `last_messages` has the time of the last one of each busy worker."""
-        silent = min(last_messages, key=lambda each: last_messages[each])
+        """Return the next message of a worker, and the worker; `last_messages` has the times of the last ones."""
+        silent = min(last_messages, key=lambda worker: last_messages[worker])
         try:
             return self._message(last_messages[silent] + self.timeout)
         except TimeoutError:
@@ -323,61 +323,61 @@ class Mpi:
             reason = f"has sent nothing for {self.timeout:g} s; nothing was written"
             raise WorkerError(f"the worker of rank {silent}{where}", reason) from None
 
-    def _message(self, until: float) -> tuple[int, tuple[str, Any]]:
-        """Wait for a message of a worker, and return the worker and the message."""
-        from mpi4py import MPI  # noqa: PLC0415 - it is there
+    def _message(self, end: float) -> tuple[int, tuple[str, Any]]:
+        """Return the next message of a worker, and the worker; or raise `TimeoutError` at the time `end`."""
+        from mpi4py import MPI  # noqa: PLC0415 - imported already
 
         status = MPI.Status()
-        messages.wait(lambda: self._world.Iprobe(MPI.ANY_SOURCE, messages.WORK, status), until)
+        messages.wait(lambda: self._world.Iprobe(MPI.ANY_SOURCE, messages.WORK, status), end)
         return status.source, self._world.recv(None, status.source, messages.WORK)
 
     def _stop(self, busy: set[int]) -> None:
-        """Let workers stop their work, and wait a moment for them."""
+        """Stop busy workers, and wait a moment for their last messages."""
         for worker in busy:
-            self._world.send(self._runs, worker, messages.STOP)
+            self._world.send(self._nruns, worker, messages.STOP)
             self._stops[worker] += 1
-        until = time.monotonic() + _PATIENCE
+        end = time.monotonic() + _PATIENCE
         try:
             while busy:
-                worker, (kind, _) = self._message(until)
+                worker, (kind, _) = self._message(end)
                 if kind in {_DONE, _ERROR}:
                     busy.discard(worker)
         except TimeoutError:
-            self._stuck = True
+            self._is_stuck = True
 
     def end_workers(self, status: int | None = None) -> bool:
-        """End the workers, with a status if they end as processes; return whether all ended: an op may go on."""
-        while self._workers and not self._stuck:
+        """End the workers; `status` is an exit status for their processes. Return whether no worker hangs in an op."""
+        while self._workers and not self._is_stuck:
             worker = self._workers.pop()
             self._world.send((_END, (self._stops[worker], status)), worker, messages.WORK)
-        return not self._stuck
+        return not self._is_stuck
 
 
 def _serve(world: Any) -> int | None:
-    """Carry out the requests of rank 0 until the last one; return the exit status that comes with it."""
+    """Carry out the requests of rank 0, and return the exit status in the last one."""
     octets, function, stops = b"", None, messages.Stops(world)
     while True:
         messages.wait(lambda: world.iprobe(0, messages.WORK))
         kind, value = world.recv(None, 0, messages.WORK)
         if kind == _END:
-            sent, status = value
-            for _ in range(sent - stops.received):  # MPI ends only when nothing is under way
+            nstops, status = value
+            for _ in range(nstops - stops.received):  # MPI ends only when all messages are received
                 world.recv(None, 0, messages.STOP)
             return cast("int | None", status)
         if kind == _FUNCTION:
-            (stops.number, octets), function = value, None
+            (stops.run, octets), function = value, None
             continue
         last: tuple[str, Any] = _DONE, None
-        sent_last = None
+        request = None  # of the last result that was sent
         link = messages.Link(world, value, stops) if isinstance(value, messages.Task) else None
         try:
-            function = function or pickle.loads(octets)  # noqa: S301 - of rank 0, which the same user has started
-            given = (value,) if link is None else value.items
+            function = function or pickle.loads(octets)  # noqa: S301 - sent by rank 0 of the same user
+            items = (value,) if link is None else value.items
             work = function if link is None else partial(function, link=link)
-            for result in itertools.chain.from_iterable(results(work, item) for item in given):
+            for result in itertools.chain.from_iterable(results(work, item) for item in items):
                 flush_streams()
-                _wait_for(sent_last)
-                sent_last = world.issend((_RESULT, result), 0, messages.WORK)  # taken while the next one is made
+                _wait_for(request)
+                request = world.issend((_RESULT, result), 0, messages.WORK)  # received during the next computation
                 if stops.stop_requested():
                     break
         except messages.Stopped:
@@ -385,13 +385,13 @@ def _serve(world: Any) -> int | None:
         except BaseException as error:  # noqa: BLE001 - raised again by rank 0
             last = _ERROR, portable_error(error)
         flush_streams()
-        _wait_for(sent_last)
+        _wait_for(request)
         world.send(last, 0, messages.WORK)
         if link is not None:
             link.end()
 
 
-def _wait_for(sent: Any) -> None:
-    """Wait until a message is received."""
-    if sent is not None:
-        messages.wait(lambda: sent.test()[0])
+def _wait_for(request: Any) -> None:
+    """Wait until the message of a request is received."""
+    if request is not None:
+        messages.wait(lambda: request.test()[0])

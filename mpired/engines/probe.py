@@ -1,4 +1,7 @@
-"""A look at every worker on other machines before any work: has it the same programs, does it see the same files."""
+"""The check of workers on other machines before the work: their versions, and the files that they can read.
+
+`all_write` checks that the files that they write arrive in the files of this process.
+"""
 
 from __future__ import annotations
 
@@ -19,40 +22,40 @@ from mpired.files import calls
 from mpired.ops import Op
 from mpired.sources.source import Source
 
-_SAMPLES = 8
+_NSAMPLES = 8  # ranks that each worker inspects
 _MARKER_NBYTES = 16
-# What may hold real numbers; an op on integers has no choice.
+# Datatypes with real numbers, on which results of an op may depend on the processor.
 _ROUNDED = Group.FLOATING_POINT | Group.COMPLEX | Group.PAIR | Group.DERIVED
 
 
-class Seen(NamedTuple):
-    """A worker, and the files that it sees."""
+class WorkerReport(NamedTuple):
+    """The properties of a worker, and the faults that it has found."""
 
-    host: str  # the name of its machine
-    versions: dict[str, str]  # what must be the same everywhere, by its name
-    files: tuple[str, ...] = ()  # the fault of each file that it has inspected, "" for none
-    op: str = ""  # the fault of the file of the op, "" for none
-    features: frozenset[str] = frozenset()  # what its processor can do, by NumPy's names
+    host: str
+    versions: dict[str, str]  # that must be the same in all workers, by the names of programs
+    files: tuple[str, ...] = ()  # the fault of each inspected file; "" for a good one
+    op: str = ""  # the fault of the file of the op; "" for a good one
+    features: frozenset[str] = frozenset()  # of the processor, by NumPy's names
 
 
-def look(sources: Sequence[Source], kernel: Any, _number: int) -> Seen:
-    """Return the record of this worker, which inspects the files, and that of a user-defined op's kernel."""
-    wrong = ""
+def look(sources: Sequence[Source], kernel: Any, _number: int) -> WorkerReport:
+    """Return the report of this worker on some files, and on the file of a user-defined op's kernel."""
+    fault = ""
     try:
         if kernel is not None:
             kernel.check_file()
     except UserOpError as error:
-        wrong = error.reason
-    # What NumPy finds that this processor can do: its kernels, and those of libraries of C, depend on it.
+        fault = error.reason
+    # The features that NumPy has detected: its kernels, and those of libraries of C, depend on them.
     from numpy._core import _multiarray_umath  # type: ignore[attr-defined]  # noqa: PLC0415 - not of its interface
 
-    features: dict[str, bool] = getattr(_multiarray_umath, "__cpu_features__", {})
-    there = frozenset(name for name, has_it in features.items() if has_it)
-    return Seen(os.uname().nodename, versions(), tuple(map(_wrong, sources)), wrong, there)
+    cpu_features: dict[str, bool] = getattr(_multiarray_umath, "__cpu_features__", {})
+    features = frozenset(name for name, is_usable in cpu_features.items() if is_usable)
+    return WorkerReport(os.uname().nodename, versions(), tuple(map(_fault, sources)), fault, features)
 
 
 def versions() -> dict[str, str]:
-    """Return what must be the same in all workers, by its name."""
+    """Return the versions and properties that must be the same in all workers."""
     double = np.finfo(np.longdouble)
     return {
         "mpired": __version__,
@@ -62,14 +65,14 @@ def versions() -> dict[str, str]:
     }
 
 
-def _wrong(source: Source) -> str:
-    """Return the fault of a file, "" if it is the one that the command has inspected."""
-    # It is opened only if that does not show otherwise: a machine may remember an old status of it.
+def _fault(source: Source) -> str:
+    """Return the fault of a file; "" if it can be read, and is the file that the command has inspected."""
     path = getattr(source.packed or source, "path", "")
     with contextlib.suppress(MpiredError, OSError):
         source.check_unchanged()
         if path and os.access(path, os.R_OK):
             return ""
+    # This machine may have cached an old status of the file; to open it gets the new one.
     try:
         source.open().close()
     except (MpiredError, OSError) as error:
@@ -78,32 +81,33 @@ def _wrong(source: Source) -> str:
 
 
 def check(runner: Runner, op: Op, sources: Sequence[Source], datatypes: Iterable[Datatype]) -> None:
-    """Let every worker look at some of the ranks, the first and the last among them."""
-    # It is warned of a user-defined op on real numbers where workers have different processors.
+    """Let every worker inspect some ranks; raise an error for other versions or files.
+
+    Different processors of the workers cause a warning if a user-defined op combines real numbers.
+    """
     last = len(sources) - 1
-    ranks = sorted({last * number // (_SAMPLES - 1) for number in range(_SAMPLES)})
-    looking = partial(look, [sources[rank] for rank in ranks], op.kernel if op.user else None)
-    own = versions()
+    ranks = sorted({last * sample // (_NSAMPLES - 1) for sample in range(_NSAMPLES)})
+    expected = versions()
     processors: list[tuple[str, frozenset[str]]] = []
-    for seen in runner.everywhere(looking):
-        for what, here in own.items():
-            if (there := seen.versions.get(what)) != here:
-                reason = f"{what} is {there} in the worker on {seen.host}, and {here} here"
+    for report in runner.everywhere(partial(look, [sources[rank] for rank in ranks], op.kernel if op.user else None)):
+        for program, version in expected.items():
+            if (remote_version := report.versions.get(program)) != version:
+                reason = f"{program} is {remote_version} in the worker on {report.host}, and {version} here"
                 raise UsageError("`engine`", f"{reason}; let all have the same")
-        for rank, wrong in zip(ranks, seen.files, strict=True):
-            if wrong:
+        for rank, fault in zip(ranks, report.files, strict=True):
+            if fault:
                 sources[rank].check_unchanged()
-                reason = f"rank {rank} is not the same file for the worker on {seen.host} ({wrong})"
+                reason = f"rank {rank} is not the same file for the worker on {report.host} ({fault})"
                 raise UsageError(sources[rank].name, f"{reason}; put the ranks where all workers see them")
-        if seen.op:
-            raise UserOpError(str(op), f"{seen.op} (on {seen.host})")
-        processors.append((seen.host, seen.features))
+        if report.op:
+            raise UserOpError(str(op), f"{report.op} (on {report.host})")
+        processors.append((report.host, report.features))
     if op.user and any(datatype.group & _ROUNDED for datatype in datatypes):
         log.warn(*log.processors(op, processors))
 
 
 def _mark(files: Sequence[tuple[calls.SharedFile, int]], number: int) -> bytes:
-    """Write a marker of this worker behind the end of files with these sizes; return it, nothing if that fails."""
+    """Write a marker of this worker behind the end of files with these sizes; return it, or b"" after an error."""
     marker = os.urandom(_MARKER_NBYTES)
     try:
         for file, nbytes in files:
@@ -119,8 +123,8 @@ def _mark(files: Sequence[tuple[calls.SharedFile, int]], number: int) -> bytes:
 
 
 def all_write(runner: Runner, files: Sequence[calls.SharedFile]) -> bool:
-    """Return whether what each worker writes into files of this command arrives there, which are then as before."""
-    # A name does not tell: over a directory that all machines share one may have a layer of its own (overlayfs).
+    """Return whether bytes that each worker writes into files of this command arrive; the files keep their sizes."""
+    # Equal paths do not show that: a machine may have mounted a layer of its own over a shared directory (overlayfs).
     fds = [file.open() for file in files]
     sizes = [os.fstat(fd).st_size for fd in fds]
     try:
@@ -130,11 +134,12 @@ def all_write(runner: Runner, files: Sequence[calls.SharedFile]) -> bool:
             os.close(fd)
     have_arrived = all(markers)
     for file, nbytes in zip(files, sizes, strict=True):
-        fd = file.open()  # again: it shows what others wrote
+        fd = file.open()  # opened again, because NFS shows bytes of other machines at an open
         try:
             content = calls.pread_some(fd, len(markers) * _MARKER_NBYTES, nbytes)
-            found = {content[at : at + _MARKER_NBYTES] for at in range(0, len(content), _MARKER_NBYTES)}
-            have_arrived = have_arrived and found == set(markers)
+            offsets = range(0, len(content), _MARKER_NBYTES)
+            arrived = {content[offset : offset + _MARKER_NBYTES] for offset in offsets}
+            have_arrived = have_arrived and arrived == set(markers)
         finally:
             calls.set_size(fd, nbytes)
             os.close(fd)

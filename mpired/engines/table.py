@@ -1,9 +1,8 @@
-"""The engines, one row each: who runs the segments of a plan.
+"""The engines, one row each: workers that run the segments of a plan.
 
-Every process of this user can open the files of a task: the paths of ranks and of user-defined ops become
-absolute when a task is sent, and a rank is known without the number of its device, which other machines do not share.
-An output has a name where the workers of an engine are not children of this process; workers on other machines send
-results back instead, and this process writes them.
+Tasks can be sent to other machines: they have absolute paths, and compare files without the numbers of their devices.
+Workers on this machine write results themselves. Workers on other machines send the results to this process, which
+writes them, or open the drafts of results by their names.
 """
 
 from __future__ import annotations
@@ -16,46 +15,43 @@ from typing import Any, NamedTuple, TypeAlias
 
 from mpired.errors import UsageError, installation
 
-SMALL_NBYTES = 48 << 20
-"""With fewer bytes in all ranks workers cost more than they give: the command does the work itself."""
+SMALL_NBYTES = 48 << 20  # smaller jobs run in this process: to start workers takes longer
 
 
 class Limits(NamedTuple):
     """The limits of the workers of an engine."""
 
-    workers: int  # unless the user says how many
-    descriptors: int  # open files of each; `resource.RLIM_INFINITY` for any number
+    workers: int  # default number
+    descriptors: int  # open files of each worker; `resource.RLIM_INFINITY` without a limit
     machines: int = 1
 
 
+# The workers of each line, in the order of its stages.
 Lines: TypeAlias = tuple[tuple[int, ...], ...]
-"""The workers of each line, in the order of its stages."""
 
-IN_FLIGHT = 4
-"""The most values that wait between a stage and the next."""
+IN_FLIGHT = 4  # values that wait between a stage and the next, at most
 
 
 Runner: TypeAlias = Any
-"""An engine: its module, or an object with these functions.
+"""A module or an object with these functions.
 
-- `run(function, items, jobs, *, isolated=False)` applies the function to every item with at most `jobs` workers, and
-  yields the results as they come. The function and the items can be pickled. What a generator function yields are
-  results. With `isolated` none of it runs in this process. When the generator is closed, no worker goes on with an
-  item.
+- `run(function, items, jobs, *, isolated=False)` applies the function to every item in at most `jobs` workers, and
+  yields the results as they arrive. The function and the items can be pickled. Each value that a generator function
+  yields is a result. With `isolated` no item runs in this process. When the generator is closed, all workers stop.
 - `limits()` returns the `Limits` of its workers.
 
-Of an engine whose workers may be on other machines:
+If the workers may be on other machines:
 
-- `everywhere(function)` applies the function once in each worker, to a number, and returns the results; it raises the
+- `everywhere(function)` applies the function once in each worker, to a number, and returns the results. It raises the
   errors of `run`.
 
-Of an engine whose workers can be stages of lines, each of which sends values to the next:
+If the workers can be stages of lines, in which each stage sends values to the next:
 
-- `lines(jobs, most)` returns `Lines` of at most `jobs` workers with at most `most` stages each, all as long; none
-  without workers. A machine is a stage and each of its workers in another line; if there is one only, each worker is a
-  stage.
-- `chain(function, items, lines)` applies the function to the items of each stage, and its `messages.Link`. The rest is
-  like `run`. A stage hands as many values as the next one takes.
+- `lines(jobs, max_stages)` returns `Lines` of equal length: at most `jobs` workers, at most `max_stages` in a line,
+  and no line without workers. A machine is a stage, and each of its workers is in another line; on a single machine
+  each worker is a stage.
+- `chain(function, items, lines)` is like `run`, and applies the function to the items of each stage and its
+  `messages.Link`. A stage sends as many values as the next one receives.
 """
 
 
@@ -63,34 +59,32 @@ class Engine(NamedTuple):
     """An engine: a row of the table."""
 
     name: str
-    module: str  # imported when it is used: a `Runner`, or it has `connect`, a context manager that returns one
-    extra: str = ""  # the extra that installs its package, "" if it needs none
-    # whether its workers are children of this process: they open files that it has open, and write results themselves
-    same_host: bool = True
+    module: str  # a `Runner`, or a module with `connect`, a context manager that returns a `Runner`
+    extra: str = ""  # that installs its package; "" if it needs no package
+    same_host: bool = True  # whether workers are children of this process, which open its files and write results
     doc: str = ""
-    package: str = ""  # the package that it needs, "" for none
-    options: tuple[str, ...] = ()  # that it alone has
-    can_stop_ops: bool = True  # whether a worker can end a call of an op: its main thread has to be its own
-    # Environment variables of a launcher or a scheduler, each with the variable that has the number of this process,
-    # from 0 on.
+    package: str = ""  # that it needs; "" for none
+    options: tuple[str, ...] = ()  # of this engine alone
+    can_stop_ops: bool = True  # whether a worker can stop an op after `op_timeout`, in a main thread of its own
+    # environment variables of a launcher or a scheduler, each with the variable of the number of this process, from 0
     variables: Mapping[str, str] = {}
     closes_files: bool = True  # whether the open files of a worker are closed at the end of a run
-    # Whether a launcher has started its workers, which end together. It may write to standard output; the workers write
-    # several results themselves, since none of them writes later than the command; and they can be stages of lines.
+    # Whether a launcher has started the workers. The launcher may write to standard output. The workers end together
+    # with the command, so they may write results themselves; and they can be stages of lines.
     is_launched: bool = False
-    connected: Runner | None = None  # the result of `connect` of the module, while the engine is used
+    connected: Runner | None = None  # the result of `connect` of the module, while the engine is connected
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Engine, (*self._replace(connected=None),)  # a worker has no workers
+        return Engine, (*self._replace(connected=None),)  # workers do not start workers
 
     @property
     def started(self) -> dict[str, str]:
-        """The variables of the environment that show a launcher or a scheduler."""
+        """The environment variables that a launcher or a scheduler has set."""
         return {name: os.environ[name] for name in self.variables if os.environ.get(name)}
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the first of those that the same launcher has started, or there is none."""
+        """Whether this process is the first one of a launcher, or there is no launcher."""
         numbers = {os.environ.get(self.variables[name]) for name, number in self.started.items() if number != "1"}
         return numbers <= {None, "0"}
 
@@ -115,20 +109,15 @@ _ROWS = (
         variables={"DASK_SCHEDULER_ADDRESS": ""}),
 )  # fmt: skip
 ENGINES = {row.name: row for row in _ROWS}
-EXECUTOR = Engine(
-    "executor",
-    "mpired.engines.futures",
-    same_host=False,
-    doc="an executor of concurrent.futures, in Python",
-    can_stop_ops=False,
-    closes_files=False,
-)
-"""The engine of an executor that a program passes instead of a name."""
+EXECUTOR = Engine(  # that a program passes in place of the name of an engine
+    "executor", "mpired.engines.futures", same_host=False, doc="an executor of concurrent.futures, in Python",
+    can_stop_ops=False, closes_files=False,
+)  # fmt: skip
 
 
 @contextlib.contextmanager
 def connected(options: Mapping[str, Any]) -> Iterator[Engine]:
-    """Connect with the engine that options name while the block runs."""
+    """Connect to the engine of the options while the block runs."""
     value = options["engine"]
     if isinstance(value, str):
         row = ENGINES[value]
@@ -138,10 +127,10 @@ def connected(options: Mapping[str, Any]) -> Iterator[Engine]:
         row = ENGINES["dask"] if type(value).__module__.partition(".")[0] == "distributed" else EXECUTOR
     for name in ("scheduler", "engine_timeout"):
         if options[name] is not None and name not in row.options:
-            engines = ", ".join(each.name for each in ENGINES.values() if name in each.options)
+            engines = ", ".join(engine.name for engine in ENGINES.values() if name in engine.options)
             raise UsageError(f"`{name}`", f"is for the engine {engines}, and this one is {row.name}; leave it out")
     if options.get("spread") == "ranks" and not row.is_launched:
-        engines = ", ".join(each.name for each in ENGINES.values() if each.is_launched)
+        engines = ", ".join(engine.name for engine in ENGINES.values() if engine.is_launched)
         reason = f"ranks is for the engine {engines}, whose workers hand blocks to one another, and this one is"
         raise UsageError("`spread`", f"{reason} {row.name}; leave it out")
     with contextlib.ExitStack() as stack:
@@ -157,7 +146,7 @@ def connected(options: Mapping[str, Any]) -> Iterator[Engine]:
 
 
 def launched() -> int:
-    """Return the number of processes of the launcher in the first of them; 1 in the others, or without a launcher."""
+    """Return the number of processes of the launcher, in the first process; else, or without a launcher, 1."""
     row = ENGINES["mpi"]
     return max(map(int, filter(str.isdecimal, row.started.values())), default=1) if row.is_first else 1
 

@@ -1,4 +1,4 @@
-"""User-defined ops where their code may run: in workers."""
+"""User-defined ops: their code is loaded and runs in workers, never in this process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from mpired.engines import pool
 from mpired.errors import MpiredError, UserOpError, WorkerError
 from mpired.ops import user
 
-# Seconds after which an op that is only to be listed has to be loaded.
-_LISTING_TIMEOUT = 10.0
-_PROPERTIES = operator.methodcaller("properties")  # of a kernel, to be called in a worker
+_LISTING_TIMEOUT = 10.0  # seconds to load an op for a list of ops
+_PROPERTIES = operator.methodcaller("properties")  # of a kernel, called in a worker
 
 
 def load(op: ops.Op, *, commute: bool | None = None) -> ops.Op:
-    """Return a user-defined op with its properties; a worker loads it to find out."""
+    """Return a user-defined op with its properties, which a worker finds out."""
     return ops.with_properties(op, _in_worker(_PROPERTIES, op.kernel, op), commute=commute)
 
 
@@ -29,48 +28,48 @@ def _in_worker(function: Callable[[Any], Any], item: Any, op: ops.Op) -> Any:
         (result,) = pool.run(function, [item], 1, isolated=True)
     except WorkerError as error:
         if op.isolated and pool.is_crash(error):
-            raise crashed(op, error) from None
+            raise crash_error(op, error) from None
         raise
     return result
 
 
-def crashed(op: ops.Op, error: WorkerError) -> UserOpError:
+def crash_error(op: ops.Op, error: WorkerError) -> UserOpError:
     """Return the error of a user-defined op that has ended its worker."""
     kernel, reason = cast("user.UserKernel", op.kernel), error.reason
     if error.exitcode == -signal.SIGALRM and kernel.timeout is not None:
         reason = f"took longer than {kernel.timeout:g} s; nothing was written"
-    elif (explained := getattr(kernel.load, "explained", None)) is not None:
-        reason = explained(kernel.file, reason)
+    elif (explain := getattr(kernel.load, "explained", None)) is not None:
+        reason = explain(kernel.file, reason)
     return UserOpError(str(op), reason)
 
 
 def installed() -> Iterator[dict[str, Any]]:
-    """Describe the installed user-defined ops; a broken package is an entry with an error, and spoils nothing else."""
+    """Describe the installed user-defined ops; a broken package has an entry with its error."""
     predefined = {op.name for op in ops.OPS}
     for name, points in sorted(user.entry_points().items()):
         place = ", ".join(point.value for point in points)
         if canonical(name) in predefined:
-            yield _listed(name, place, error="hidden by the predefined op of that name")
+            yield _description(name, place, error="hidden by the predefined op of that name")
             continue
         try:
             op = cast("ops.Op", ops.resolve(name, _LISTING_TIMEOUT))
             properties = _in_worker(_PROPERTIES, op.kernel, op)
         except MpiredError as error:
-            yield _listed(name, place, error=error.reason)
+            yield _description(name, place, error=error.reason)
         else:
-            yield _listed(name, place, properties)
+            yield _description(name, place, properties)
 
 
 def in_file(path: str) -> Iterator[dict[str, Any]]:
-    """Describe the ops that a Python file defines with `mpired.op`; a worker loads it."""
+    """Describe the ops that a Python file defines with `mpired.op`."""
     ops.check_file(path, path)
-    every = ops.user_op(path, user.UserKernel(path, user.load, timeout=_LISTING_TIMEOUT))
-    for name, properties in _in_worker(partial(user.decorated, timeout=_LISTING_TIMEOUT), path, every):
-        yield _listed(properties.name or name, f"{path}:{name}", properties)
+    file_op = ops.user_op(path, user.UserKernel(path, user.load, timeout=_LISTING_TIMEOUT))  # for errors
+    for name, properties in _in_worker(partial(user.decorated, timeout=_LISTING_TIMEOUT), path, file_op):
+        yield _description(properties.name or name, f"{path}:{name}", properties)
 
 
-def _listed(
+def _description(
     name: str, place: str, properties: user.Properties | None = None, error: str | None = None
 ) -> dict[str, Any]:
-    known = (properties or user.Properties())._replace(name=name)
-    return {"name": name, "place": place} | known._asdict() | {"error": error}
+    row = (properties or user.Properties())._replace(name=name)
+    return {"name": name, "place": place} | row._asdict() | {"error": error}

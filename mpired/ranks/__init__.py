@@ -1,1 +1,1 @@
-"""The words of a call as ranks, in order, and what all of them must have in common."""
+"""The ranks of a call: the expansion of arguments to files, their order, and the checks that they fit together."""
