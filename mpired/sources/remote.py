@@ -86,7 +86,7 @@ class RemoteSource(Source):
         try:
             head, version = stores.get(url, 0, _PAGE_NBYTES)
         except stores.GoneError:  # an empty one has no first byte
-            found = stores.look(url)
+            found = stores.version_of(url)
             if found is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from None
             head, version = memoryview(b""), found
@@ -279,7 +279,7 @@ class _OpenRemoteStore(OpenStore):
             version = self._versions.get(name)
             if version is None or name in self._documents or version.nbytes > most:
                 return None
-            return stores.begun(self._got, name, version.nbytes)
+            return stores.submit(self._got, name, version.nbytes)
 
         def has_room(begun: Sequence[str]) -> bool:
             share = self.source.ahead // max(1, len(self._expecting))
@@ -303,7 +303,7 @@ class _OpenRemoteStore(OpenStore):
 
 def _listed(url: str) -> dict[str, Version]:
     """Return the objects under a prefix, by their names behind it."""
-    key = urls.place_of(url).key
+    key = urls.object_of(url).key
     found = stores.versions_under(url, key, _MOST_OBJECTS)
     # Versions that are equal as long as the objects stay the same.
     versions = ((name, one if one.etag is None else one._replace(modified=0)) for name, one in found.items())
@@ -313,7 +313,7 @@ def _listed(url: str) -> dict[str, Version]:
 def matching(pattern: str) -> list[str]:
     """Return the URLs that a glob matches, by name; `*` stands for no slash, and `**` for any folders."""
     # A folder that is called as a store of arrays is matches as an object does, and then nothing in it.
-    place = urls.place_of(pattern)
+    place = urls.object_of(pattern)
     if place.scheme not in urls.STORES:
         reason = f"is a glob, and a server of {place.scheme} does not list its files"
         raise UsageError(pattern, f"{reason}; write a range, such as {{0..9}}, or a list of URLs")
