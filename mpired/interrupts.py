@@ -1,7 +1,7 @@
 """Interrupts of a call: ctrl-C in a program, and signals that wait until files are in a consistent state.
 
-`HoldInterrupt` holds ctrl-C back during a call of the Python API. It is raised where nothing is half done, or else
-after the call. `defer_signals` holds SIGINT, SIGTERM and SIGHUP back for a block.
+`HoldInterrupt` holds ctrl-C back during a call of the Python API. The call raises `KeyboardInterrupt` where nothing is
+half done, or the interrupt comes after the call. `defer_signals` holds SIGINT, SIGTERM and SIGHUP back for a block.
 """
 
 from __future__ import annotations

@@ -44,33 +44,33 @@ class Codec(NamedTuple):
 def _unpacker(make: Callable[[], Any], errors: type[Exception], read: Read) -> Fill:
     """Return the function that fills a view with decompressed bytes; `make` returns a decompressor for each member."""
     member: Any = None
-    rest, is_first = b"", True
+    unused, is_first = b"", True
 
     def fill(view: memoryview) -> int:
-        nonlocal member, rest, is_first
-        done = 0
-        while done < len(view):
+        nonlocal member, unused, is_first
+        filled = 0
+        while filled < len(view):
             if member is None:  # zeros may follow a member
-                if not (rest := rest or read(_CHUNK_NBYTES)):
+                if not (unused := unused or read(_CHUNK_NBYTES)):
                     break
-                if not is_first and not (rest := rest.lstrip(b"\0")):
+                if not is_first and not (unused := unused.lstrip(b"\0")):
                     continue
                 member, is_first = make(), False
             data, needed = b"", getattr(member, "needs_input", True)
             if needed:
-                data = rest or read(_CHUNK_NBYTES)
+                data = unused or read(_CHUNK_NBYTES)
             try:
-                content: bytes = member.decompress(data, len(view) - done)
+                content: bytes = member.decompress(data, len(view) - filled)
             except errors as error:
                 raise ValueError(str(error)) from None
-            view[done : done + len(content)] = content
-            done += len(content)
-            rest = getattr(member, "unconsumed_tail", b"")  # zlib; other decompressors keep unused input
+            view[filled : filled + len(content)] = content
+            filled += len(content)
+            unused = getattr(member, "unconsumed_tail", b"")  # zlib; other decompressors keep unused input
             if member.eof:
-                member, rest = None, member.unused_data
+                member, unused = None, member.unused_data
             elif needed and not data and not content:
                 raise ValueError("it is cut off")
-        return done
+        return filled
 
     return fill
 

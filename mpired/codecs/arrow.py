@@ -27,15 +27,15 @@ def decompressor(codec: str, read: Callable[[int], bytes]) -> Callable[[memoryvi
     stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), codec)
 
     def fill(view: memoryview) -> int:
-        done = 0
+        filled = 0
         try:
-            while done < len(view) and (nbytes := stream.readinto(view[done:])):
-                done += nbytes
+            while filled < len(view) and (nbytes := stream.readinto(view[filled:])):
+                filled += nbytes
         except (OSError, pa.ArrowException) as error:
             if isinstance(error, OSError) and error.errno is not None:  # of `read`
                 raise
             raise ValueError(str(error)) from None
-        return done
+        return filled
 
     return fill
 

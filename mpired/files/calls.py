@@ -125,13 +125,13 @@ def close_quietly(*fds: int) -> None:
 
 def pread_into(fd: int, buffer: memoryview, offset: int) -> int:
     """Fill `buffer` from `offset` on, and return the number of bytes before the end of the file."""
-    done = 0
-    while done < len(buffer):
-        nbytes = os.preadv(fd, [buffer[done : done + TRANSFER]], offset + done)
+    filled = 0
+    while filled < len(buffer):
+        nbytes = os.preadv(fd, [buffer[filled : filled + TRANSFER]], offset + filled)
         if nbytes == 0:
             break
-        done += nbytes
-    return done
+        filled += nbytes
+    return filled
 
 
 def pread_some(fd: int, nbytes: int, offset: int) -> bytes:
@@ -148,9 +148,9 @@ def mapped(fd: int) -> mmap.mmap:
 def pwrite_all(fd: int, data: memoryview | bytes, offset: int) -> None:
     """Write all of `data` at `offset`."""
     view = memoryview(data)
-    done = 0
-    while done < len(view):
-        done += os.pwrite(fd, view[done : done + TRANSFER], offset + done)
+    written = 0
+    while written < len(view):
+        written += os.pwrite(fd, view[written : written + TRANSFER], offset + written)
 
 
 def start_writeback(fd: int, offset: int, nbytes: int) -> None:
@@ -162,9 +162,9 @@ def start_writeback(fd: int, offset: int, nbytes: int) -> None:
 def write_all(fd: int, data: memoryview | bytes) -> None:
     """Write all of `data` to a stream."""
     view = memoryview(data)
-    done = os.write(fd, view[:TRANSFER])  # even of 0 bytes: /dev/full refuses them
-    while done < len(view):
-        done += os.write(fd, view[done : done + TRANSFER])
+    written = os.write(fd, view[:TRANSFER])  # even of 0 bytes: /dev/full refuses them
+    while written < len(view):
+        written += os.write(fd, view[written : written + TRANSFER])
 
 
 def blocks(fd: int, start: int, stop: int, block_nbytes: int = _COPY_BLOCK) -> Iterator[memoryview]:
@@ -178,10 +178,10 @@ def blocks(fd: int, start: int, stop: int, block_nbytes: int = _COPY_BLOCK) -> I
         start += nbytes
 
 
-def copy_range(source: int, target: int, start: int, stop: int, to: int, *, zeros: bool = True) -> None:
-    """Copy the bytes from `start` to `stop` of `source` to the offset `to` of `target`."""
+def copy_range(source: int, target: int, start: int, stop: int, target_start: int, *, zeros: bool = True) -> None:
+    """Copy the bytes from `start` to `stop` of `source` to the offset `target_start` of `target`."""
     # Without `zeros`, blocks of zeros are skipped, because the target already reads as zeros there.
-    shift = to - start
+    shift = target_start - start
     for block in blocks(source, start, stop, _COPY_BLOCK if zeros else _SPARSE_BLOCK):
         if zeros or bytes(block) != bytes(len(block)):
             pwrite_all(target, block, start + shift)
@@ -311,10 +311,10 @@ def link(fd: int, name: bytes, dirfd: int) -> None:
         os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=dirfd, dst_dir_fd=dirfd, follow_symlinks=True)
 
 
-def linked(old: bytes, new: bytes, dirfd: int, to: int) -> bool:
-    """Add a name in the directory `to` to a file in `dirfd`; return whether the file system allows the link."""
+def linked(old: bytes, new: bytes, dirfd: int, new_dirfd: int) -> bool:
+    """Add a name in the directory `new_dirfd` to a file in `dirfd`; return whether the file system allows the link."""
     try:
-        os.link(old, new, src_dir_fd=dirfd, dst_dir_fd=to, follow_symlinks=False)
+        os.link(old, new, src_dir_fd=dirfd, dst_dir_fd=new_dirfd, follow_symlinks=False)
     except OSError as error:
         if error.errno in UNSUPPORTED | {errno.EXDEV, errno.EMLINK, errno.EPERM}:
             return False

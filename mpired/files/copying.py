@@ -40,14 +40,14 @@ def copy_file(source: int, target: int) -> None:
         copy_sparse(source, target, 0, nbytes, 0)
 
 
-def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> None:
-    """Copy the bytes from `start` to `stop` of `source` to the offset `to` of `target`, which has a hole there."""
+def copy_sparse(source: int, target: int, start: int, stop: int, target_start: int) -> None:
+    """Copy the bytes from `start` to `stop` of `source` to `target_start` of `target`, into a hole."""
     # The positions of the holes are not requested: some file systems return wrong positions, and data would be lost.
     status = os.fstat(source)
     is_sparse = status.st_blocks * _BLOCKS_UNIT < status.st_size
     while start < stop and not is_sparse:  # the kernel copies
         try:
-            nbytes = os.copy_file_range(source, target, min(stop - start, calls.TRANSFER), start, to)
+            nbytes = os.copy_file_range(source, target, min(stop - start, calls.TRANSFER), start, target_start)
         except OSError as error:
             if error.errno not in calls.UNSUPPORTED | {errno.EXDEV}:
                 raise
@@ -55,9 +55,9 @@ def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> Non
         if nbytes == 0:
             break
         start += nbytes
-        to += nbytes
+        target_start += nbytes
     if start < stop:
-        calls.copy_range(source, target, start, stop, to, zeros=not is_sparse)
+        calls.copy_range(source, target, start, stop, target_start, zeros=not is_sparse)
 
 
 def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[], None]) -> None:

@@ -31,7 +31,7 @@ from mpired.files.places import KEYS, Place, digest, own_path
 ATTRIBUTE = copying.OWN_ATTRIBUTES + "once"
 KEY_NBYTES = 16
 PREFIX_NBYTES = 4
-"""The bytes of a key by which it is searched."""
+"""The length of the prefixes by which keys are searched, in bytes."""
 _MAGIC = b"MPIREDK1"
 _HEADER_NBYTES = 4096
 _ATTRIBUTE = struct.Struct("<8s16sQ16s")

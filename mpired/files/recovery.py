@@ -317,7 +317,7 @@ def _finish_puts(
 
 
 def _pointer_to(place: Place, identity: bytes) -> int | None:
-    """Return the inode of the log, or note, of a file if it has the identity, otherwise None."""
+    """Return the inode of the log or note of a file; None if the file has none with this identity."""
     if (fd := _open_log(place)) is None:
         return None
     try:

@@ -169,7 +169,7 @@ def temporary_directory() -> str:
 
 
 def create(name: bytes, dirfd: int, *, named: bool = False) -> tuple[int, bool]:
-    """Create a locked file, with the name only if it is `named` or must be; return descriptor and whether it has it."""
+    """Create a locked file, with a name if `named` or necessary; return descriptor and whether the file is named."""
     # The lock shows other commands that the owner runs. `FileExistsError` if another file has the name.
     fd = None if named else calls.open_unnamed(dirfd)
     is_named = fd is None

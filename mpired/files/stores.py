@@ -248,8 +248,8 @@ def _raise_store_error(url: str, error: BaseException) -> NoReturn:
     if kind == "AlreadyExistsError":
         raise exists_error(url, appeared=True) from None
     if isinstance(error, FileNotFoundError) or answer.startswith(_NOT_FOUND):
-        what = "there is no such bucket" if "NoSuchBucket" in text else "there is no such object"
-        raise FileNotFoundError(errno.ENOENT, what, url) from None
+        reason = "there is no such bucket" if "NoSuchBucket" in text else "there is no such object"
+        raise FileNotFoundError(errno.ENOENT, reason, url) from None
     if denied := _DENIED.get(kind) or (_NO_CREDENTIALS.search(text) and "there are no credentials"):
         hint = _SIGN_AGAIN if query_of(url) else _HINTS.get(object_of(url).scheme)
         raise PermissionError(errno.EACCES, f"{denied}; {hint}" if hint else denied, url) from None

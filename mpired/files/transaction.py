@@ -77,7 +77,7 @@ class Draft(Place, Scratch):
         self.target = target = place if isinstance(place, Target) else None
         self.protocol = "rename" if target else "new file"  # for the summary
         self._timeout = (target.timeout if target else None) or LockTimeout(context.lock_timeout)
-        self.within: list[str] = []  # files with the same content, whose users alone may open the draft
+        self.within: list[str] = []  # other files whose content is in the draft: it admits only their common users
         status = place.status if place else replaced_file(path, context, overwrite=overwrite)
         with calls.errors_name(path), calls.undoing(self.close):  # the current directory may not exist any more
             real = place.path if place else os.path.realpath(path)
@@ -90,7 +90,7 @@ class Draft(Place, Scratch):
 
     @property
     def shared(self) -> calls.SharedFile:
-        """The draft in the tasks of an engine, by its name if it has a name."""
+        """The draft in the tasks of an engine, by its name or its descriptor."""
         return calls.SharedFile(own_path(self.path, DRAFT), self.inode) if self.has_name else super().shared
 
     def take_draft_name(self, *, named: bool) -> None:
@@ -413,8 +413,8 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
         try:
             sync_folders(replaced or new)
         except Exception as error:
-            what = "result is in place, but its" if len(drafts) == 1 else "results are in place, but their"
-            reason = f"the {what} directory could not be synced ({reason_of(error)})"
+            results = "result is in place, but its" if len(drafts) == 1 else "results are in place, but their"
+            reason = f"the {results} directory could not be synced ({reason_of(error)})"
             raise UnconfirmedError(drafts[0].name, reason) from error
 
 

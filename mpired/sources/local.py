@@ -81,19 +81,19 @@ class LocalSource(Source):
 
     @classmethod
     def inspected(
-        cls, name: str, path: str, own: str | None, context: Context, status: os.stat_result | None = None
+        cls, name: str, path: str, real_path: str | None, context: Context, status: os.stat_result | None = None
     ) -> LocalSource:
-        """Recover and inspect a regular file, whose path without links is `own`; None for a file without a path."""
+        """Recover and inspect a regular file; `real_path` is its path without links, or None if it has no path."""
         # The log is looked for after the status is read, so that a change in between shows in the stamp.
         with calls.errors_name(name):
             status = status or os.stat(path)
-            if own is not None and has_log(own, status):
+            if real_path is not None and has_log(real_path, status):
                 recover_for_reading(name, context)
                 status = os.stat(path)
             if has_waited(status):
                 status = os.stat(path)
             source = cls(name, path, stamp_of(status))
-            if 0 < source.nbytes <= context.few_bytes:  # so that small files are opened once
+            if 0 < source.nbytes <= context.small_nbytes:  # so that small files are opened once
                 content, fd = bytearray(source.nbytes), os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 try:
                     nbytes = os.preadv(fd, [content], 0)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from mpired import interrupts
-from mpired.context import FEW_BYTES, STREAMED_BASE_NBYTES, Context
+from mpired.context import SMALL_NBYTES, STREAMED_BASE_NBYTES, Context
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls, mounts
 from mpired.files.access import recover_for_reading
@@ -52,7 +52,7 @@ def open_source(argument: str, context: Context, limit: int | None = None) -> So
 def _open_special(argument: str, context: Context, limit: int | None) -> Source:
     """Inspect a link, standard input, a stream or a directory, or a file that a recovery must rename."""
     is_named, name = argument != "-", STANDARD_INPUT if argument == "-" else argument
-    own = check_is_data(argument) if is_named else None
+    real_path = check_is_data(argument) if is_named else None
     with calls.errors_name(name):
         if argument in _STANDARD_INPUTS and sys.stdin is None:  # the command has opened another file in its place
             raise OSError(errno.EBADF, "is closed; name a file, or give one by `< FILE`", name)
@@ -75,7 +75,7 @@ def _open_special(argument: str, context: Context, limit: int | None) -> Source:
             raise OSError(errno.ENXIO, "is a socket and cannot be read as a file", name)
         if stat.S_ISREG(status.st_mode):
             path = argument if is_named else f"/proc/{os.getpid()}/fd/0"
-            return LocalSource.inspected(name, path, own, context, status)
+            return LocalSource.inspected(name, path, real_path, context, status)
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY
         fd = interrupts.interruptible(os.open, argument, flags) if is_named else os.dup(0)
         return StreamSource(name, fd, limit, digested=bool(context.record))
@@ -86,7 +86,7 @@ def inspected_together(arguments: Sequence[object], context: Context) -> Iterato
     """Prefetch ranks in the block if they are remote: threads inspect several at once."""
     spare = context.spare_memory(STREAMED_BASE_NBYTES)
     share = min(_CONTENTS_NBYTES, _CONTENTS_NBYTES if spare is None else spare) // max(1, len(arguments))
-    context = context._replace(few_bytes=max(FEW_BYTES, min(share, _MAX_CONTENT_NBYTES)), prefetch=None)
+    context = context._replace(small_nbytes=max(SMALL_NBYTES, min(share, _MAX_CONTENT_NBYTES)), prefetch=None)
     names = [argument for argument in arguments if isinstance(argument, str)]
     urls = [name for name in names if "://" in name and is_url(name)]
     if len(urls) < 2 and (len(names) < _MANY or not _is_remote(names[0])):  # noqa: PLR2004 - several

@@ -51,13 +51,13 @@ class OpenBytes(OpenSource):
         self._parts = parts
 
     def read_into(self, view: memoryview, offset: int) -> int:
-        done = 0
+        filled = 0
         for part in self._parts:
-            content = part[offset : offset + len(view) - done] if offset < len(part) else b""
-            view[done : done + len(content)] = content
-            done += len(content)
+            content = part[offset : offset + len(view) - filled] if offset < len(part) else b""
+            view[filled : filled + len(content)] = content
+            filled += len(content)
             offset = max(0, offset - len(part))
-        return done
+        return filled
 
 
 class OpenStore(OpenBytes):
@@ -90,8 +90,8 @@ class Source:
     packed: Source | None = None  # compressed source, if this source decompresses it
     inode: tuple[int, int] | None = None  # device and inode number; None if the source is not a local file
     is_private = False  # whether only this process and its children can open the source
-    depth = 0  # number of simultaneous requests to a remote source; 0 for a local source
-    block_nbytes = 0  # preferred size of such a request
+    depth = 0  # of a remote source: number of ranks whose blocks are requested at the same time; otherwise 0
+    block_nbytes = 0  # of a remote source: size of a block, if there is enough memory; otherwise 0
     is_sequential = False  # whether the source is read from start to end, and has unknown length
 
     def __eq__(self, other: object) -> bool:

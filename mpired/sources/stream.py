@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 200  # milliseconds
 _PIPE_NBYTES = 1 << 20
-_HEAD_NBYTES = 128 << 10  # at least the bytes that are read before the elements, such as headers
+_HEAD_NBYTES = 128 << 10  # the head that can be read again; all headers are shorter
 _BLOCK_NBYTES = 1 << 20
 _MAX_COPIES = 256
 _copies: weakref.WeakSet[Scratch] = weakref.WeakSet()
@@ -67,10 +67,10 @@ class ForwardReader(OpenSource):
         while start > self.stop + _BLOCK_NBYTES and not self.has_ended:  # skip a long range in blocks
             self._fill_buffer(self.stop, self.stop + _BLOCK_NBYTES)
         first = self._start if stop - self._start <= _HEAD_NBYTES else min(start, self.stop)
-        rest = memoryview(self._buffer)[first - self._start : self.stop - self._start]
+        old = memoryview(self._buffer)[first - self._start : self.stop - self._start]
         if stop - first > len(self._buffer) or first > self._start:
-            buffer = self._buffer if not rest and stop - first <= len(self._buffer) else bytearray(stop - first)
-            buffer[: len(rest)] = rest
+            buffer = self._buffer if not old and stop - first <= len(self._buffer) else bytearray(stop - first)
+            buffer[: len(old)] = old
             self._buffer, self._start = buffer, first
         view = memoryview(self._buffer)
         while self.stop < stop and not self.has_ended:
@@ -133,7 +133,7 @@ class StreamSource(Source):
         return self._copy
 
     @property
-    def passed(self) -> tuple[int | None, str | None]:
+    def totals(self) -> tuple[int | None, str | None]:
         """The size of the stream and its SHA-256; None if unknown, or if the stream was not read to its end."""
         reader = self.reader
         is_complete = reader.has_ended or (reader.limit is not None and reader.stop >= reader.limit)
@@ -142,16 +142,16 @@ class StreamSource(Source):
 
 def _read(fd: int, poll: select.poll, view: memoryview) -> int:
     """Fill a view with the next bytes of a stream; return their number, which is smaller at the end of the stream."""
-    done = 0
-    while done < len(view):
+    filled = 0
+    while filled < len(view):
         # A wait is short, because a signal immediately before the system call is handled only after it.
         while not interrupts.interruptible(poll.poll, _PATIENCE):
             pass
-        nbytes = os.readv(fd, [view[done:]])
+        nbytes = os.readv(fd, [view[filled:]])
         if not nbytes:
             break
-        done += nbytes
-    return done
+        filled += nbytes
+    return filled
 
 
 class CompressedSource(Source):
@@ -234,20 +234,20 @@ def _fill_ahead(fill: Fill, threads: int) -> Fill:
 
     def fill_ahead(view: memoryview) -> int:
         nonlocal ready, following
-        done = 0
-        while done < len(view):
+        filled = 0
+        while filled < len(view):
             if not ready and following is not None:
                 block, nbytes = following
                 ready, following = block[: nbytes.result()], None
-            if not (part := ready[: len(view) - done]):
-                done += fill(view[done:])
+            if not (part := ready[: len(view) - filled]):
+                filled += fill(view[filled:])
                 break
-            view[done : done + len(part)] = part
-            ready, done = ready[len(part) :], done + len(part)
-        if done == len(view) >= _MIN_READ_AHEAD and not ready:
+            view[filled : filled + len(part)] = part
+            ready, filled = ready[len(part) :], filled + len(part)
+        if filled == len(view) >= _MIN_READ_AHEAD and not ready:
             block = memoryview(bytearray(len(view)))
             following = block, _pool(threads).submit(fill, block)
-        return done
+        return filled
 
     return fill_ahead
 
