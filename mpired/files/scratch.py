@@ -77,7 +77,7 @@ class Scratch(calls.Closing):
             self.fd, is_named = create(own_name, dirfd)
             if is_named:
                 calls.unlink(own_name, dirfd)
-        self._close_fd = weakref.finalize(self, calls.close_quietly, self.fd)  # the copy of a stream is never closed
+        self._close_fd = weakref.finalize(self, calls.close_quietly, self.fd)  # for copies of streams, without a block
 
     @property
     def shared(self) -> calls.SharedFile:

@@ -92,7 +92,7 @@ def inspected_together(arguments: Sequence[object], context: Context) -> Iterato
     if len(urls) < 2 and (len(names) < _MANY or not _is_remote(names[0])):  # noqa: PLR2004 - several
         yield context
         return
-    from mpired.sources.ahead import ReadAhead  # noqa: PLC0415 - of few commands
+    from mpired.sources.ahead import ReadAhead  # noqa: PLC0415 - few commands need it
 
     with _threads() as threads:
         reads: ReadAhead[str, Source | None] = ReadAhead(
@@ -112,14 +112,14 @@ def _is_remote(path: str) -> bool:
 @contextlib.contextmanager
 def _threads() -> Iterator[ThreadPoolExecutor]:
     """Start threads for the block; after an error a thread that still waits for an answer is left alone."""
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - of few commands
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - few commands need it
 
-    threads, is_done = ThreadPoolExecutor(_THREADS), False
+    threads, is_complete = ThreadPoolExecutor(_THREADS), False
     try:
         yield threads
-        is_done = True
+        is_complete = True
     finally:
-        threads.shutdown(wait=is_done, cancel_futures=True)
+        threads.shutdown(wait=is_complete, cancel_futures=True)
 
 
 def check_unchanged(sources: Sequence[Source]) -> None:
@@ -149,13 +149,11 @@ def check_no_input(
         with contextlib.suppress(OSError):  # a new file, or an error that is raised when the output is opened
             existing[identity(path) if is_url(path) else inode(os.stat(path))] = path
     if existing:
-        descriptions = {value.inode if isinstance(value, Source) else _inode(value): text for value, text in inputs}
+        descriptions = {
+            value.inode if isinstance(value, Source) else inode(os.stat(value)): text
+            for value, text in inputs
+            if isinstance(value, Source) or (isinstance(value, str | os.PathLike) and os.path.isfile(value))
+        }
         for number, path in existing.items():
             if number in descriptions:
                 raise UsageError(path, f"is the file of {descriptions[number]}, an input of this command; {hint}")
-
-
-def _inode(value: object) -> tuple[int, int] | None:
-    """Return the inode of the file that an option names, or None."""
-    is_file = isinstance(value, str | os.PathLike) and os.path.isfile(value)
-    return inode(os.stat(cast("str", value))) if is_file else None
