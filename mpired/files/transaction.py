@@ -76,7 +76,8 @@ class Draft(Place, Scratch):
         self._packing, self._overwrite, self.durable, self._kept_open = packing, overwrite, durable, kept_open
         self.target = target = place if isinstance(place, Target) else None
         self.protocol = "rename" if target else "new file"  # for the summary
-        self._timeout = (target.timeout if target else None) or LockTimeout(context.lock_timeout)
+        self._timeout = target.timeout if target else None  # None before the first wait
+        self._lock_timeout = context.lock_timeout  # seconds
         self.within: list[str] = []  # other files whose content is in the draft: it admits only their common users
         status = place.status if place else replaced_file(path, context, overwrite=overwrite)
         with calls.errors_name(path), calls.undoing(self.close):  # the current directory may not exist any more
@@ -117,6 +118,7 @@ class Draft(Place, Scratch):
             if status is not None and not stat.S_ISREG(status.st_mode):
                 reason = f"needs the name {name} for its draft, which something else has"
                 raise OSError(errno.EEXIST, f"{reason}; remove that", self.name)
+            self._timeout = self._timeout or LockTimeout(self._lock_timeout)
             if self._timeout.deadline <= time.monotonic():
                 reason = f"another command writes to it ({name} is there); wait for it, or"
                 raise LockError(self.name, f"{reason} `mpired recover` removes the draft of one that was killed")

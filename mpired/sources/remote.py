@@ -40,7 +40,7 @@ _ANY_FOLDERS = "**"
 _STORE = re.compile(rf"{re.escape(STORE_SUFFIX)}/")
 _MAX_OBJECTS = 1_000_000
 _DOCUMENTS_NBYTES = 1 << 20  # maximum size of the documents of a store that are read at the inspection
-_DEPTH = 16
+_DEPTH = 16  # simultaneous requests
 _AHEAD_NBYTES = 32 << 20  # read ahead from all stores in a process
 _MEMORY_SHARE = 16  # at most 1/16 of a memory limit is read ahead, because workers need the rest
 
@@ -76,7 +76,7 @@ def object_or_store(url: str, context: Context) -> Source:
 class RemoteSource(Source):
     """An object of a store."""
 
-    depth, block_nbytes = 16, _BLOCK_NBYTES
+    depth, block_nbytes = _DEPTH, _BLOCK_NBYTES
 
     def __init__(self, url: str) -> None:
         """Request the version and the first bytes of the object."""
