@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from mpired.context import Context
 from mpired.errors import LockError
-from mpired.files import calls
-from mpired.files.lock import LockTimeout, NoLocksError, Target, acquire, check_reach, close_open
+from mpired.files import calls, mounts
+from mpired.files.lock import LockTimeout, NoLocksError, Target, acquire, close_open
 from mpired.files.places import MARK, Inode, Place, check_is_data, has_log, inode
 from mpired.log import notice
 
@@ -75,7 +75,8 @@ def _lock_inodes(
     for name, target in sorted(targets.items(), key=lambda item: inode(item[1].status)):
         if inode(target.status) in locked:
             continue
-        check_reach(name, target.fd)
+        if reason := mounts.obstacle(target.fd):  # other machines must not change the file at the same time
+            raise NoLocksError(name, reason)
         try:
             acquire(target.fd, name, timeout, shared=target.shared)
         except NoLocksError:
