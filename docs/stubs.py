@@ -160,7 +160,7 @@ def main() -> None:
     """Print the stub."""
     functions = {*COLLECTIVES, *OTHERS, "Window"}
     print(HEAD, end="")
-    for name, home in sorted(mpired._HOMES.items(), key=lambda each: (each[1], each[0])):  # noqa: SLF001 - ours
+    for name, home in sorted(mpired._MODULES.items(), key=lambda each: (each[1], each[0])):  # noqa: SLF001 - ours
         if name not in functions:
             print(f"from {home} import {name} as {name}")
     print("from mpired.formats import RankFile\nfrom mpired.ops import OpLike, Ops")

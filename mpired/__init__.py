@@ -10,10 +10,10 @@ from __future__ import annotations
 
 __version__ = "0.2.0.dev0"
 
-# Nothing is imported here that a folder of data could shadow under `python -m mpired`. The types are in `__init__.pyi`.
-
-# Imported when first used: the command has things to set before NumPy starts.
-_HOMES = {
+# Types are in `__init__.pyi`. With `python -m mpired` a file in the working directory could have the name of a library,
+# so this module imports no library. The command sets variables before the import of NumPy, so names are imported at
+# their first use.
+_MODULES = {
     name: module
     for module, names in {
         "mpired.api.collectives": "allreduce exscan reduce reduce_local reduce_scatter reduce_scatter_block scan",
@@ -33,17 +33,17 @@ _HOMES = {
     for name in names.split()
 }
 __all__ = ["__version__", "datatypes", "errors"]
-__all__ += list(_HOMES)
+__all__ += list(_MODULES)
 
 
 def __getattr__(name: str) -> object:
-    import importlib  # noqa: PLC0415 - here, so that ctrl-C finds less to interrupt before the command has begun
+    import importlib  # noqa: PLC0415 - so that the command has its handlers of signals early
 
     if name in {"datatypes", "errors"}:
         return importlib.import_module(f"mpired.{name}")
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'mpired' has no attribute {name!r}")
-    globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
     return globals()[name]
 
 

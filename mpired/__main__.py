@@ -7,62 +7,64 @@ import sys
 
 
 def run() -> None:
-    """Run the command; after ctrl-C that comes before anything listens to it, say so and end as by the signal."""
-    came: list[int] = []
+    """Run the command, and exit with its status."""
+    early_signals: list[int] = []
 
     def keep(number: int, _frame: object) -> None:
-        came.append(number)
-        for each in kept:
-            signal.signal(each, signal.SIG_DFL)
+        early_signals.append(number)
+        for kept in signals:
+            signal.signal(kept, signal.SIG_DFL)
 
     try:
-        # Modules and thousands of ranks are objects without cycles, and looking for some takes long.
+        # Modules and ranks have no reference cycles, and garbage collection of thousands of objects is slow.
         gc.set_threshold(100_000)
-        # A signal that comes before the command has handlers is kept for these; another one ends the process.
-        usual = (signal.SIG_DFL, signal.default_int_handler)
-        kept = [each for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) in usual]
-        for each in kept:
-            signal.signal(each, keep)
+        # The first signal before the command has its handlers is kept for them; the second signal ends the process.
+        defaults = (signal.SIG_DFL, signal.default_int_handler)
+        signals = [
+            number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) in defaults
+        ]
+        for number in signals:
+            signal.signal(number, keep)
         try:
             if _is_for_mpi(sys.argv, posix.environ):
                 from mpired.engines import mpi  # noqa: PLC0415 - its workers need no command line
 
-                status = mpi.main(lambda: _command(came), _fold)
+                status = mpi.main(lambda: _command(early_signals), _import_fold)
             else:
-                status = _command(came)
+                status = _command(early_signals)
         except (MemoryError, ImportError) as error:
-            from mpired.errors import escaped, not_loaded  # noqa: PLC0415 - the search path is not safe before
+            from mpired.errors import escaped, not_loaded  # noqa: PLC0415 - before, the search path is not safe
 
             reason, status = not_loaded(error)
             posix.write(2, f"mpired: {escaped(reason)}\n".encode())
-        # All is written and closed. To take NumPy apart before the end is a tenth of a small job.
-        posix._exit(status)  # noqa: SLF001 - the public name of it
+        # All output is written and closed. Without the finalization of NumPy a small job takes a tenth less time.
+        posix._exit(status)  # noqa: SLF001 - public as `os._exit`
     except KeyboardInterrupt:
         posix.write(2, b"mpired: interrupted; no result was written\n")
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         posix.kill(posix.getpid(), signal.SIGINT)
 
 
-def _command(came: list[int]) -> int:
-    from mpired.cli import main  # noqa: PLC0415 - most of the time of a start
+def _command(early_signals: list[int]) -> int:
+    from mpired.cli import main  # noqa: PLC0415 - after the handlers, because its import takes long
 
-    return main(came=came)
+    return main(came=early_signals)
 
 
-def _fold() -> None:
-    """Import what workers do."""
+def _import_fold() -> None:
+    """Import the code of workers."""
     import mpired.collectives.fold  # noqa: F401, PLC0415
 
 
-def _is_for_mpi(words: list[str], environment: dict[bytes, bytes]) -> bool:
-    """Return whether a command is for the engine mpi: all processes that a launcher starts have the same words."""
-    if "--engine=mpi" in words or "--engine" in words:
-        return "--engine=mpi" in words or words[words.index("--engine") + 1 :][:1] == ["mpi"]
+def _is_for_mpi(arguments: list[str], environment: dict[bytes, bytes]) -> bool:
+    """Return whether the command uses the engine mpi; all processes of a launcher have the same arguments."""
+    if "--engine=mpi" in arguments or "--engine" in arguments:
+        return "--engine=mpi" in arguments or arguments[arguments.index("--engine") + 1 :][:1] == ["mpi"]
     return environment.get(b"MPIRED_ENGINE") == b"mpi"
 
 
 if __name__ == "__main__":
-    # `-m` puts the working directory first, where data and anything else may lie: a numpy.py there is not NumPy.
+    # `-m` puts the working directory first in the search path, where a file may have the name of a library.
     if not sys.flags.safe_path:
         sys.path.pop(0)
     run()

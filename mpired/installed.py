@@ -1,7 +1,6 @@
-"""Entry points of installed packages, by group.
+"""Installed packages: entry points, imports of libraries, and their errors.
 
-No package's code runs to find them, and a package whose metadata cannot be read is as good as not
-installed: it must not spoil the others.
+Entry points are found without running code of the packages. A package with damaged metadata is ignored.
 """
 
 from __future__ import annotations
@@ -17,44 +16,44 @@ from mpired.errors import MpiredError, UsageError, installation, is_of_loader
 
 
 def entry_points(group: str) -> dict[str, list[Any]]:
-    """Return the entry points of a group by name, without loading any."""
-    from importlib import metadata  # noqa: PLC0415 - slow, and seldom needed
+    """Return the entry points of a group by name, without loading them."""
+    from importlib import metadata  # noqa: PLC0415 - slow, and few calls need it
 
-    found: dict[str, list[Any]] = {}
-    seen = set()
+    points_by_name: dict[str, list[Any]] = {}
+    packages = set()
     for distribution in metadata.distributions():
         with contextlib.suppress(Exception):  # any error in the metadata of another package
-            is_named = group in (distribution.read_text("entry_points.txt") or "")
-            points = list(distribution.entry_points.select(group=group)) if is_named else []
-            # Python imports the first of two that are installed under one name.
-            if points and distribution.name not in seen:
-                seen.add(distribution.name)
+            has_group = group in (distribution.read_text("entry_points.txt") or "")
+            points = list(distribution.entry_points.select(group=group)) if has_group else []
+            # If a package is installed twice, Python imports the first.
+            if points and distribution.name not in packages:
+                packages.add(distribution.name)
                 for point in points:
-                    found.setdefault(point.name, []).append(point)
-    return found
+                    points_by_name.setdefault(point.name, []).append(point)
+    return points_by_name
 
 
-_LOADING = threading.RLock()  # a package may use mpired while it is imported
+_LOADING = threading.RLock()  # reentrant, because a package may use mpired during its import
 
 
 @contextlib.contextmanager
 def loading() -> Iterator[None]:
-    """Send what a package prints when it is imported to standard error; it must not come among the elements."""
-    # One thread at a time: standard output is the process's.
+    """Redirect the output of packages during their import to standard error, away from a result."""
+    # Only one thread at a time, because standard output belongs to the process.
     with _LOADING, contextlib.redirect_stdout(sys.stderr):
         yield
 
 
-def check(subject: str, what: str, library: str, extra: str) -> None:
-    """Raise `UsageError` unless the library of a format is installed, which an extra of mpired installs."""
+def check(subject: str, description: str, library: str, extra: str) -> None:
+    """Raise `UsageError` with a hint at an extra of mpired if the library of a format is missing."""
     if importlib.util.find_spec(library) is None:
         install = installation(f"mpired[{extra}]")
-        raise UsageError(subject, f"is {what}, for which mpired needs {library}; install it with {install}")
+        raise UsageError(subject, f"is {description}, for which mpired needs {library}; install it with {install}")
 
 
 @contextlib.contextmanager
 def importing(library: str) -> Iterator[None]:
-    """Turn what goes wrong when a library is imported into an error that names it, not the file that it is for."""
+    """Convert an error of the import of a library to `UsageError`."""
     try:
         with loading():
             yield
@@ -63,11 +62,11 @@ def importing(library: str) -> Iterator[None]:
     except Exception as error:
         if is_of_loader(error):
             raise
-        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        reason = f"cannot be imported ({what}); install it again with {installation('--force-reinstall', library)}"
+        message = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        reason = f"cannot be imported ({message}); install it again with {installation('--force-reinstall', library)}"
         raise UsageError(library, reason) from error
 
 
 def homes(points: Sequence[Any]) -> str:
-    """Return the places that entry points name, each with its package."""
+    """Return the objects and packages of entry points, for messages."""
     return ", ".join(sorted(f"{point.value} of {point.dist.name}" for point in points))

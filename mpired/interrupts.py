@@ -1,6 +1,7 @@
-"""Signals that ask the process to end: ctrl-C in a program ends a call where nothing is half done, or comes later.
+"""Interrupts of a call: ctrl-C in a program, and signals that wait until files are in a consistent state.
 
-All of them are held back while something must not be left half done.
+`HoldInterrupt` holds ctrl-C back during a call of the Python API. The call raises `KeyboardInterrupt` where nothing is
+half done, or the interrupt comes after the call. `defer_signals` holds SIGINT, SIGTERM and SIGHUP back for a block.
 """
 
 from __future__ import annotations
@@ -15,124 +16,127 @@ from functools import partial
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
-_INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class _Later:
-    """Interrupts when it is forgotten. That is done by C alone, after which a call returns before a handler runs."""
+class _InterruptLater:
+    """Interrupts the main thread when it is deleted."""
 
+    # The deletion runs only C code, so the call returns before a handler runs.
     __del__ = _thread.interrupt_main
 
 
-class _Back:
-    """Gives ctrl-C its usual handler back when it is forgotten."""
+class _RestoreHandler:
+    """Restores Python's handler of ctrl-C when it is deleted."""
 
     __del__ = staticmethod(partial(_signal.signal, signal.SIGINT, signal.default_int_handler))
 
 
 class HoldInterrupt:
-    """Holds ctrl-C back while a block runs, in the main thread, if its handler is the usual one."""
+    """Holds ctrl-C back while the block runs, in the main thread, if its handler is Python's."""
 
-    # `raise_pending` and `interruptible` raise the first ctrl-C. A second one is raised at once, for code that calls
-    # neither. After `committed` none is raised. The block gets an object that is deleted right before the function with
-    # it returns.
+    # `raise_pending` and `interruptible` raise the first ctrl-C. The second ctrl-C is raised at once, because the code
+    # may call neither function. After `committed` ctrl-C waits for the end of the call. The block gets a list, which
+    # the caller deletes immediately before it returns: the deletion restores the handler.
 
-    may_end, at_once, came = True, False, False
-    later: _Later | None = None
+    can_raise = True  # False when the results are committed, or ctrl-C was raised
+    is_interruptible = False  # whether a function of `interruptible` runs
+    has_come = False  # whether ctrl-C is pending, or was raised
+    later: _InterruptLater | None = None  # if ctrl-C comes after the call
 
-    def __enter__(self) -> list[_Back]:
+    def __enter__(self) -> list[_RestoreHandler]:
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            _held[threading.get_ident()] = self
+            _calls[threading.get_ident()] = self
             signal.signal(signal.SIGINT, self._keep)
-        self.end: list[_Back] = []
+        self.end: list[_RestoreHandler] = []
         return self.end
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        end = self.__dict__.pop("end") if kind is None else []  # a traceback has that of the block
-        if self in _held.values():
-            end.append(_Back())
-            _held.clear()
-            if self.came and kind is not KeyboardInterrupt:
-                self.later = self.later or _Later()
+        end = self.__dict__.pop("end") if kind is None else []  # after an error the traceback keeps the list
+        if self in _calls.values():
+            end.append(_RestoreHandler())
+            _calls.clear()
+            if self.has_come and kind is not KeyboardInterrupt:
+                self.later = self.later or _InterruptLater()
 
     def _keep(self, *_: object) -> None:
-        again, self.came = self.came or self.at_once, True
-        if not _held:
-            self.later = self.later or _Later()
-        elif again:
+        """Handle ctrl-C."""
+        is_urgent, self.has_come = self.has_come or self.is_interruptible, True
+        if not _calls:
+            self.later = self.later or _InterruptLater()
+        elif is_urgent:
             raise_pending()
 
 
-_held: dict[int, HoldInterrupt] = {}  # the call of the main thread, by the thread; empty if ctrl-C is not held back
+_calls: dict[int, HoldInterrupt] = {}  # the call of the main thread, by the thread; empty if ctrl-C is not held back
 
 
 def raise_pending() -> None:
-    """Raise `KeyboardInterrupt` if it is held back: nothing is half done here."""
-    held = _held.get(threading.get_ident())
-    if held is not None and held.came and held.may_end:
-        held.may_end = False  # another one does not disturb the unwinding
+    """Raise `KeyboardInterrupt` if ctrl-C is pending; nothing may be half done."""
+    call = _calls.get(threading.get_ident())
+    if call is not None and call.has_come and call.can_raise:
+        call.can_raise = False  # so that the next ctrl-C does not disturb the unwinding
         raise KeyboardInterrupt
 
 
-def interruptible(function: Callable[..., _T], *values: Any) -> _T:
-    """Return what a function gives that may take any time, and that ctrl-C may end at any moment."""
-    held = _held.get(threading.get_ident()) or HoldInterrupt()
+def interruptible(function: Callable[..., _T], *arguments: Any) -> _T:
+    """Call a function that may wait, and that ctrl-C may end at any moment."""
+    call = _calls.get(threading.get_ident()) or HoldInterrupt()
     try:
-        held.at_once = True
+        call.is_interruptible = True
         raise_pending()
-        return function(*values)
+        return function(*arguments)
     finally:
-        held.at_once = False
+        call.is_interruptible = False
 
 
 def committed() -> None:
-    """Let ctrl-C wait until the call has returned."""
-    if (held := _held.get(threading.get_ident())) is not None:
-        held.may_end = False
+    """Hold ctrl-C back until the call has returned."""
+    if (call := _calls.get(threading.get_ident())) is not None:
+        call.can_raise = False
 
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Hold SIGINT, SIGTERM and SIGHUP back while the block runs; they come at its end."""
-    # A mask is of one thread. A signal to another thread, such as those of Arrow, ends the process or calls the handler
-    # in the main thread all the same, so handlers and default actions are held back too, unless the block itself sets
-    # the signals to be ignored.
-    came: list[int] = []
+    """Deliver SIGINT, SIGTERM and SIGHUP after the block."""
+    # The signal mask covers one thread. A signal to another thread, such as a thread of Arrow, still ends the process
+    # or calls the handler in the main thread. So the handlers are replaced too, except for ignored signals.
+    pending: list[int] = []
 
     def keep(number: int, _frame: object) -> None:
-        came.append(number)
+        pending.append(number)
 
-    before: dict[int, Any] = {}
+    handlers: dict[int, Any] = {}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
-        if threading.current_thread() is threading.main_thread():  # no other runs handlers
-            for number in _INTERRUPTIONS:
-                before[number] = signal.getsignal(number)
-                if before[number] not in {signal.SIG_IGN, None}:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        if threading.current_thread() is threading.main_thread():  # other threads cannot set handlers
+            for number in _SIGNALS:
+                handlers[number] = signal.getsignal(number)
+                if handlers[number] not in {signal.SIG_IGN, None}:
                     signal.signal(number, keep)
         yield
     finally:
         try:
-            _put_back(before, keep)
+            _restore_handlers(handlers, keep)
         finally:
-            # That of `signal` is a function of Python, at whose beginning a handler may raise an exception.
+            # `signal.pthread_sigmask` is a Python function, and a handler may raise an exception at its start.
             _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for each in dict.fromkeys(came):
-            signal.raise_signal(each)
+        for signum in dict.fromkeys(pending):
+            signal.raise_signal(signum)
 
 
-def _put_back(before: dict[int, Any], keep: Callable[[int, object], None]) -> None:
-    """Put all handlers back, though one that is back may raise an exception at any moment."""
-    raised: BaseException | None = None
-    while before:
+def _restore_handlers(handlers: dict[int, Any], keep: Callable[[int, object], None]) -> None:
+    """Restore all handlers, although a restored handler may raise an exception at any moment."""
+    exception: BaseException | None = None
+    while handlers:
         try:
-            for number, handler in list(before.items()):
-                if signal.getsignal(number) is keep:
+            for number, handler in list(handlers.items()):
+                if signal.getsignal(number) is keep:  # the block may have set another handler
                     signal.signal(number, handler)
-                del before[number]
-        except BaseException as error:  # noqa: BLE001 - raised again when all are back
-            raised = error
-    if raised is not None:
-        raise raised
+                del handlers[number]
+        except BaseException as error:  # noqa: BLE001 - raised again when all handlers are restored
+            exception = error
+    if exception is not None:
+        raise exception

@@ -1,4 +1,4 @@
-"""Processors and memory that a process may use: affinity, control groups, SLURM's allotment."""
+"""Processors and memory that a process may use: affinity, control groups, SLURM."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import os
 from collections.abc import Iterator, Sequence
 
 _GROUPS = "/sys/fs/cgroup"
-# The files of a limit in version 2, the controller and the files in version 1, and how many numbers a limit has.
+# Of each limit: its files in version 2, the controller and its files in version 1, the number of its numbers.
 _PROCESSORS = (["cpu.max"], "cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"], 2)
 _MEMORY = (["memory.max"], "memory", ["memory.limit_in_bytes"], 1)
 
 
 def usable_cores() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     limits = [len(os.sched_getaffinity(0)), os.cpu_count() or 1]
     limits += [-(-quota // period) for quota, period in _limits(*_PROCESSORS) if quota > 0]
     slurm = os.environ.get("SLURM_CPUS_PER_TASK", "")
@@ -25,13 +25,13 @@ def usable_cores() -> int:
 
 @functools.cache
 def usable_memory() -> int | None:
-    """Return the bytes of memory that control groups allow this process; None if the machine has no more."""
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min((most for (most,) in _limits(*_MEMORY) if most < there), default=None)
+    """Return the memory limit of the control groups in bytes; None if the memory of the machine is smaller."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min((limit for (limit,) in _limits(*_MEMORY) if limit < memory), default=None)
 
 
 def _limits(names: Sequence[str], controller: str, old_names: Sequence[str], count: int) -> Iterator[Sequence[int]]:
-    """Yield the limits of the control groups of this process, and of each above them."""
+    """Yield the limits of the control groups of this process, and of their parents."""
     with contextlib.suppress(OSError):
         for line in _text("/proc/self/cgroup").splitlines():
             _, controllers, path = line.split(":", 2)
@@ -41,7 +41,7 @@ def _limits(names: Sequence[str], controller: str, old_names: Sequence[str], cou
             parts = [part for part in path.split("/") if part and part != ".."]
             for depth in range(len(parts) + 1):
                 group = "/".join([root, *parts[:depth]])
-                with contextlib.suppress(OSError, ValueError):  # a group without a limit says "max", or nothing
+                with contextlib.suppress(OSError, ValueError):  # a group without a limit has "max", or no file
                     numbers = [*map(int, " ".join(_text(f"{group}/{name}") for name in files).split())]
                     if len(numbers) == count:
                         yield numbers

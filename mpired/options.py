@@ -1,7 +1,7 @@
-"""Every option once: a row with its values, help, default and flags; and the options of each call.
+"""Options: a row for each option with its values, help, default and flags; and the options of each call.
 
-The commands, the signatures of Python's functions, the variables `MPIRED_<FLAG>`, completion and the pages read the
-rows. `checked` reads the options of a caller.
+Commands, signatures of Python functions, environment variables `MPIRED_<FLAG>`, completion and pages are made from the
+rows. `checked` checks the options of a caller.
 """
 
 import functools
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 PathLike: TypeAlias = str | os.PathLike[str]
 Rank: TypeAlias = "str | os.PathLike[str] | np.ndarray | SupportsRead[bytes]"
 _T = TypeVar("_T")
-# Not Iterable: one array is iterable, too, and is not a list of ranks.
+# Not Iterable, because an array is iterable, but is not a list of ranks.
 Several: TypeAlias = Sequence[_T] | Iterator[_T] | KeysView[_T] | ValuesView[_T]
 Index: TypeAlias = str | int | slice | tuple[int | slice, ...]
 Indices: TypeAlias = "str | os.PathLike[str] | np.ndarray | Sequence[int] | None"
@@ -60,7 +60,7 @@ Group: TypeAlias = tuple[str, ...]
 class MpiDatatype(Protocol):
     """A datatype of mpi4py."""
 
-    def Get_envelope(self) -> tuple[int, ...]: ...  # noqa: N802 - the name there
+    def Get_envelope(self) -> tuple[int, ...]: ...  # noqa: N802 - the name in mpi4py
 
 
 class SupportsSubmit(Protocol):
@@ -76,45 +76,45 @@ class SupportsEverywhere(Protocol):
 
 
 class Option(NamedTuple):
-    """An option: a row of the table. Without `flags` its flag is its keyword, with hyphens."""
+    """An option: a row of the table."""
 
-    kind: Kind  # its values
-    help: str  # the first sentence stands alone: the short help shows no more
-    default: Any = None  # of a flag False, unless a flag for the contrary exists
-    flags: str | None = ""  # on the command line; messages use the first long one; None if it has none there
-    environment: bool = True  # whether variables named after its long flags set it: none that may name code to load
+    kind: Kind  # of its values
+    help: str  # the short help shows the first sentence
+    default: Any = None  # False for a flag, unless it has a flag for the contrary
+    flags: str | None = ""  # on the command line; "" for the keyword with hyphens, None if only Python has the option
+    environment: bool = True  # whether environment variables set it; False for options that name code to load
     required: bool = False
     multiple: bool = False
-    once: str = ""  # what to do instead of giving it twice; without it the last one counts
+    once: str = ""  # hint of the error for a repeated option; "" if the last value counts
     common: bool = False  # whether the short help, `-h`, shows it
-    section: str = ""  # the heading in the help
+    section: str = ""  # heading in the help
 
     @property
     def long_flags(self) -> list[str]:
-        """The flags that begin with two hyphens, without those for the contrary."""
+        """The flags that begin with two hyphens, without flags for the contrary; messages use the first."""
         return [flag.partition("/")[0] for flag in (self.flags or "").split() if flag.startswith("--")]
 
     @property
     def variables(self) -> list[str]:
-        """The environment variables that may set it."""
+        """The environment variables that set the option."""
         flags = self.long_flags if self.environment else ()
         return [f"MPIRED_{flag[2:].replace('-', '_').upper()}" for flag in flags]
 
     @property
     def static(self) -> str:
-        """The static type of its value in Python."""
+        """The static type of a value in Python."""
         return self.kind.static if self.default is not None or self.required else f"{self.kind.static} | None"
 
 
 EXTREMES = ("maxloc", "minloc")
 _OP = Kind("OP", offers="op", use="REDUCE")
-_COUNT = integers(least=0, below=2**63)
-_BYTES = sizes(least=0, below=2**63)
+_COUNT = integers(low=0, below=2**63)
+_BYTES = sizes(low=0, below=2**63)
 _NUMBER = integers()
 _DATAREP = words("native", "external32")
 
-# The headings of the help in their order, each with its rows. The key is the keyword; where calls differ in the row of
-# a keyword, what follows "@" names the calls.
+# The headings of the help in order, with their rows. The key is the keyword. If calls have different rows for a
+# keyword, the calls are named after "@".
 # fmt: off
 _SECTIONS: dict[str, dict[str, Option]] = {
     "Op and values": {
@@ -142,7 +142,7 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             "as float, that it holds without loss. They are converted."),
         "result_type": Option(TYPE, "Datatype of the result of a sum or a statistic."),
         "exact": Option(FLAG, "Compute sums exactly and round once. The order of the ranks then makes no difference."),
-        "ddof": Option(integers(least=0, below=2**31), "Divide var and std by (ranks - N); default 0.", 0),
+        "ddof": Option(integers(low=0, below=2**31), "Divide var and std by (ranks - N); default 0.", 0),
         "weights": Option(NUMBERS, "Weights of the ranks in a mean, such as 0.5,0.25,0.25. They follow the order of "
             "the ranks after --sort.", (), common=True),
         "weights_from": Option(FILE, "Read the weights from a text file, separated by spaces or lines."),
@@ -151,7 +151,7 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             common=True),
         "op@locate": Option(_OP._replace(names=EXTREMES), "maxloc (or max) for the maximum, minloc (or min) for "
             "the minimum, or both with a comma.", environment=False, required=True, common=True),
-        "top": Option(integers("K", least=1, below=2**31), "Show the K most extreme elements, in order; default 1.",
+        "top": Option(integers("K", low=1, below=2**31), "Show the K most extreme elements, in order; default 1.",
             common=True),
         "nan@locate": Option(words("propagate", "ignore"), "NaN counts as the extreme (propagate, default), or is left "
             "out (ignore).", "propagate", common=True),
@@ -159,13 +159,13 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             "or are left out (ignore).", "error", common=True),
     },
     "Tolerance": {
-        "ulp": Option(integers(least=0, below=2**63), "Floating-point numbers are equal if they differ by at most N "
+        "ulp": Option(integers(low=0, below=2**63), "Floating-point numbers are equal if they differ by at most N "
             "units in the last place.", common=True),
         "rtol": Option(AMOUNT, "Numbers are equal if abs(a - b) <= atol + rtol * abs(b), with b from B. If only one of "
             "--rtol and --atol is given, the other is 0.", common=True),
         "atol": Option(AMOUNT, "Absolute tolerance; see --rtol.", common=True),
         "nan_equal": Option(FLAG, "NaN equals NaN.", common=True),
-        "examples": Option(integers(least=0, below=2**31), "Number of differences to show.", 10, common=True),
+        "examples": Option(integers(low=0, below=2**31), "Number of differences to show.", 10, common=True),
     },
     "Result": {
         "output": Option(PATH, "File or URL to write; `-` (default) is standard output.", "-",
@@ -179,7 +179,7 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "provenance": Option(FLAG, "Record the call, the inputs and their digests, in parquet and arrow results or "
             "else in OUT.json."),
         "overwrite": Option(FLAG, "Replace an existing file.", flags="-f --force -O --overwrite", common=True),
-        "level": Option(integers(least=0), "Compression level of results that end in .gz, .bz2, .xz, .zst or .lz4."),
+        "level": Option(integers(low=0), "Compression level of results that end in .gz, .bz2, .xz, .zst or .lz4."),
         "split": Option(TWO_PATHS, "Write the values and indices of pairs to two plain files, such as "
             "max.npy,where.npy.", common=True),
         "in_place@root": Option(FLAG, "Write the result over the root's file (MPI_IN_PLACE)."),
@@ -198,7 +198,7 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "diff": Option(PATH._replace(metavar="OTHER"), "Map the elements minus those of OTHER, with --png. The scale "
             "of colours is the same on both sides of 0.", common=True),
         "histogram": Option(FLAG, "Also print a histogram.", common=True),
-        "bins": Option(integers(least=1, below=2**16), "Maximum number of histogram bins; default 20.", common=True),
+        "bins": Option(integers(low=1, below=2**16), "Maximum number of histogram bins; default 20.", common=True),
         "png": Option(PATH, "Draw the file as a PNG picture; needs the extra `plot`. It has a histogram of "
             "each array, and maps of those with two dimensions.", common=True),
         "png@diff": Option(PATH, "Draw where the files differ as a PNG picture; needs the extra `plot`. It "
@@ -245,7 +245,7 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             flags="--ranks", environment=False, once="write all numbers in one, e.g. 0-10,20"),
         "skip_bad": Option(FLAG, "Skip unusable or differing files, list them, and exit with 9. The other ranks are "
             "renumbered.", flags="-k --skip-bad", common=True),
-        "min_inputs": Option(integers("K", least=1, below=2**63), "Fail if fewer than K ranks are usable; default 1."),
+        "min_inputs": Option(integers("K", low=1, below=2**63), "Fail if fewer than K ranks are usable; default 1."),
         "format": Option(INPUT_FORMAT, "Format of the inputs; default by content and suffix.", flags="--from"),
         "format@unpack": Option(INPUT_FORMAT, "Format of PACKED; default by content and suffix.", flags="--from"),
     },
@@ -267,9 +267,9 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "keep": Option(NAMES, "Columns or arrays to copy unchanged. They must be equal in all ranks.", (), common=True),
     },
     "Raw files": {
-        "stride": Option(sizes(least=1, below=2**63), "Distance in bytes between the ranks of one raw file. They begin "
+        "stride": Option(sizes(low=1, below=2**63), "Distance in bytes between the ranks of one raw file. They begin "
             "at --offset, with --count elements each or all."),
-        "ranks_in_file": Option(integers(least=1, below=2**31), "A raw file holds N ranks, one after another; with "
+        "ranks_in_file": Option(integers(low=1, below=2**31), "A raw file holds N ranks, one after another; with "
             "--stride the first N."),
         "types": Option(FILE, "A TOML file that defines names of datatypes for TYPE."),
         "type": Option(TYPE, "Element datatype, such as double, float64 or '<f8'; raw files need it.", common=True),
@@ -285,9 +285,9 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             "the elements of rank 0.", "none"),
     },
     "Running": {
-        "max_memory": Option(sizes(least=0), "Memory limit of all processes together, in bytes; default that of "
+        "max_memory": Option(sizes(low=0), "Memory limit of all processes together, in bytes; default that of "
             "the control group."),
-        "jobs": Option(integers(least=0), "Worker processes; 0 (default) means all usable cores.", 0, flags="-j --jobs",
+        "jobs": Option(integers(low=0), "Worker processes; 0 (default) means all usable cores.", 0, flags="-j --jobs",
             common=True),
         "quiet": Option(FLAG, "No summary on standard error. Warnings of overflow and of --once stay.",
             flags="-q --quiet", common=True),
@@ -342,13 +342,13 @@ _SECTIONS: dict[str, dict[str, Option]] = {
 # fmt: on
 
 RUNNING = "Running"
-"""The heading of options that every call may have."""
+"""The heading of options of any call."""
 SECTIONS = tuple(_SECTIONS)
 """The headings of options, in the order of the help."""
 
 
-def _whole(key: str, row: Option, section: str) -> Option:
-    """Return a row with what follows from its key and its kind."""
+def _complete_row(key: str, row: Option, section: str) -> Option:
+    """Return a row with its default flag, the default of a flag, and its section."""
     flags = f"--{keyword(key).replace('_', '-')}" if row.flags == "" else row.flags
     is_plain_flag = row.kind is FLAG and "/" not in (flags or "")
     return row._replace(flags=flags, default=False if is_plain_flag else row.default, section=section)
@@ -359,8 +359,8 @@ def keyword(key: str) -> str:
     return key.partition("@")[0]
 
 
-OPTIONS = {key: _whole(key, row, section) for section, table in _SECTIONS.items() for key, row in table.items()}
-"""All options by their keys."""
+OPTIONS = {key: _complete_row(key, row, section) for section, table in _SECTIONS.items() for key, row in table.items()}
+"""All options by key."""
 FLAGS = {keyword(key): row.long_flags[0] for key, row in OPTIONS.items() if row.long_flags}
 """The long flag of every keyword."""
 
@@ -401,14 +401,14 @@ ALLREDUCE: Group = (*SCATTER_BLOCK, "keep", "link")
 SCAN: Group = (*COMBINE, "keep", "in_place")
 EXSCAN: Group = (*SCAN, "exscan_first")
 CALL: Group = (*REDUCE, "link", "counts", "counts_b", "exscan_first")
-"""Those of all collectives."""
+"""The options of all collectives together."""
 FETCH: Group = (*WINDOW_VALUES, "accumulate_in@window", *PLACES, *INPUTS, *TRANSACTION, "create", *BUDGETS)
 ACCUMULATE: Group = (*FETCH, *RANKING, "once", "once_key")
 ELEMENT: Group = (*TARGET, "at@element", "type", "columns@one", "byte_order", *TRANSACTION, *BUDGETS)
 SWAP: Group = ("nulls", "missing", *ELEMENT)
 FETCH_ELEMENT: Group = (*WINDOW_VALUES, *ELEMENT, "create")
 WINDOW: Group = (*WINDOW_VALUES, "accumulate_in@window", *TRANSACTION)
-"""Those of all calls on a window."""
+"""The options of all calls on a window."""
 PACK: Group = (*RECORDS, *RESULTS, *BUDGETS)
 UNPACK: Group = (*RECORDS, *PACKED, "overwrite", "lock_timeout", *BUDGETS)
 INFO: Group = (*LISTING, *INPUTS, "lock_timeout")
@@ -420,7 +420,7 @@ LEFT_OUT: Group = ("nan@locate", "nulls@locate", "missing")
 LOCATE: Group = ("top", *LEFT_OUT, "accumulate_in@locate", *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_timeout")
 RECOVER: Group = ("only_list", "discard", "adopt", "force@recover", "lock_timeout")
 
-# Options that do not go together, and those that are of no use alone: the first of each pair is refused.
+# Pairs of options that exclude each other, and pairs whose first option needs the second: the first is refused.
 _EXCLUDED = (
     *(("sort", "rank_regex"), ("weights_from", "weights"), ("count_valid", "split"), ("in_place", "group_b")),
     *((name, "in_place") for name in ("link", "header", "split", "level", "provenance", "skip_bad")),
@@ -436,15 +436,12 @@ _NEEDED = (
 
 @functools.cache
 def rows(group: Group) -> Mapping[str, Option]:
-    """Return the options of a group by their keywords, in order."""
+    """Return the options of a group by keyword, in order."""
     return {keyword(key): OPTIONS[key] for key in group}
 
 
 def checked(group: Group, options: Options) -> dict[str, Any]:
-    """Return the options of a group, those that are missing or None by their defaults, checked alone and together.
-
-    It raises `UsageError`.
-    """
+    """Return the checked options of a group; options that are missing or None get their defaults."""
     table, values, chosen = rows(group), {}, set()
     for name, row in table.items():
         values[name] = row.default
@@ -453,18 +450,18 @@ def checked(group: Group, options: Options) -> dict[str, Any]:
                 values[name] = row.kind.check(value)
             except (OverflowError, TypeError, ValueError) as error:
                 raise UsageError(f"`{name}`", str(error)) from None
-            # Without a default a value may be an array, which cannot be compared.
+            # A value of an option without a default may be an array, which cannot be compared.
             if row.default is None or values[name] != row.default:
                 chosen.add(name)
     for name, other in _EXCLUDED:
         if name in chosen and other in chosen:
             raise UsageError(f"`{name}`", f"does not go with `{other}`; leave one of them out")
     for name, other in _NEEDED:
-        if name in chosen and other in table and other not in chosen:  # other calls have the keyword alone
+        if name in chosen and other in table and other not in chosen:  # some calls have only the first option
             raise UsageError(f"`{name}`", f"is of use with `{other}` only; give that too, or leave it out")
     return values
 
 
 def part(group: Group, options: Options) -> dict[str, Any]:
-    """Return those of some options that a group has."""
+    """Return the options of a group among `options`."""
     return {name: options[name] for name in rows(group) if name in options}

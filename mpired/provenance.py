@@ -1,4 +1,4 @@
-"""The origin of a result: a record in the result's file or in a file beside it."""
+"""Provenance: the record of a call and its inputs, in the file of a result or in a sidecar."""
 
 from __future__ import annotations
 
@@ -19,78 +19,77 @@ from mpired.log import step, track
 from mpired.sources.source import OpenStore, Source
 from mpired.sources.stream import StreamSource
 
-_BLOCK_BYTES = 1 << 20
-# With less to read workers cost more than they give.
-_SMALL_BYTES = 16 << 20
+_BLOCK_NBYTES = 1 << 20
+# Inputs smaller than this are read in this process.
+_SMALL_NBYTES = 16 << 20
 
 
 class Provenance:
-    """The record of a call, made when the first result that has it is written: streams are read by then."""
+    """The record of a call; its text is made for the first result, after all streams are read."""
 
-    suffix = ".json"  # of the file beside a result that has no place for it
+    suffix = ".json"  # of a sidecar
 
     def __init__(self, context: Context) -> None:
-        self._how = context.record
+        self._record = context.record
         self._call: tuple[Mapping[str, Any], Sequence[tuple[str, Source]], int] | None = None
 
     @functools.cached_property
     def text(self) -> str:
-        """The record; "" before it is set."""
+        """The record as JSON; "" before `write`."""
         if self._call is None:
             return ""
         call, inputs, jobs = self._call
         files = [(name, source.packed or source) for name, source in inputs]
         with step("digests of the inputs"):
             digests = _digests([source for _, source in files if not source.is_sequential], jobs)
-        read = []
+        rows = []
         for name, source in files:
-            # Of a stream nothing is left to be read for a digest.
-            nbytes, digest = source.passed if isinstance(source, StreamSource) else (source.nbytes, digests.pop(0))
-            of = "file" if source.inode is not None else "content"
-            read.append({"as": name, "file": source.name, "nbytes": nbytes, "sha256": digest, "of": of})
+            nbytes, digest = source.totals if isinstance(source, StreamSource) else (source.nbytes, digests.pop(0))
+            subject = "file" if source.inode is not None else "content"
+            rows.append({"as": name, "file": source.name, "nbytes": nbytes, "sha256": digest, "of": subject})
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return without_secrets(json.dumps({**call, "inputs": read, "time": now, "host": os.uname().nodename}, indent=1))
+        return without_secrets(json.dumps({**call, "inputs": rows, "time": now, "host": os.uname().nodename}, indent=1))
 
-    def write(self, what: Mapping[str, Any], inputs: Sequence[tuple[str, Source]], jobs: int) -> None:
-        """Set the record: the call, and its inputs, each with its role in the call."""
-        self._call = {**self._how, **what}, inputs, jobs
+    def write(self, call: Mapping[str, Any], inputs: Sequence[tuple[str, Source]], jobs: int) -> None:
+        """Set the call, and its inputs with their roles."""
+        self._call = {**self._record, **call}, inputs, jobs
         with suppress(AttributeError):
             del self.text
 
 
 def _digests(sources: Sequence[Source], jobs: int) -> list[str]:
-    """Return the SHA-256 of all bytes of some files."""
-    jobs = jobs if sum(source.nbytes for source in sources) >= _SMALL_BYTES else 1
+    """Return the SHA-256 digests of sources."""
+    jobs = jobs if sum(source.nbytes for source in sources) >= _SMALL_NBYTES else 1
     digests = [""] * len(sources)
-    with closing(pool.run(_digest, enumerate(sources), max(1, min(jobs, len(sources))))) as found:
-        for _, (number, digest) in zip(track(sources), found, strict=True):
-            digests[number] = digest
+    with closing(pool.run(_digest, enumerate(sources), max(1, min(jobs, len(sources))))) as results:
+        for _, (index, digest) in zip(track(sources), results, strict=True):
+            digests[index] = digest
     return digests
 
 
-def _digest(numbered: tuple[int, Source]) -> tuple[int, str]:
-    """Return the digest of the bytes of a source, with its number."""
-    number, source = numbered
-    digest, block = hashlib.sha256(), memoryview(bytearray(min(_BLOCK_BYTES, max(1, source.nbytes))))
+def _digest(task: tuple[int, Source]) -> tuple[int, str]:
+    """Return the index and the digest of a source."""
+    index, source = task
+    digest, block = hashlib.sha256(), memoryview(bytearray(min(_BLOCK_NBYTES, max(1, source.nbytes))))
     with closing(source.open()) as file:
-        if isinstance(file, OpenStore):  # as `sha256sum` lists its files, and that list
+        if isinstance(file, OpenStore):  # the digest of the list that `sha256sum` makes of its files
             names = file.names()
             file.expect_names(names, source.nbytes)
             for name in names:
                 line = f"{hashlib.sha256(file.content(name, source.nbytes)).hexdigest()}  {name}\n"
                 digest.update(line.encode("utf-8", "surrogateescape"))
         else:
-            at = 0
-            while got := file.read_into(block, at):
-                digest.update(block[:got])
-                at += got
+            offset = 0
+            while nbytes := file.read_into(block, offset):
+                digest.update(block[:nbytes])
+                offset += nbytes
     source.check_unchanged()
-    return number, digest.hexdigest()
+    return index, digest.hexdigest()
 
 
-def found(path: str, within: str | None) -> dict[str, Any] | None:
-    """Return the record of a file, with the place where it is: within it, or beside; None for no record."""
-    where, text, is_older = path, within, False
+def found(path: str, embedded: str | None) -> dict[str, Any] | None:
+    """Return the record of a file, `embedded` or in a sidecar, with its location; None if the file has no record."""
+    where, text, is_older = path, embedded, False
     try:
         if text is None:
             where = path + Provenance.suffix
@@ -102,18 +101,18 @@ def found(path: str, within: str | None) -> dict[str, Any] | None:
         return None
     if not isinstance(record, dict) or "function" not in record or not isinstance(record.get("inputs"), list):
         return None
-    if is_older:  # than the file, which may have another content
+    if is_older:
         record["stale"] = True
     return {"where": where, **record}
 
 
 def lines(record: Mapping[str, Any]) -> Iterable[str]:
-    """Yield what a record says, in lines for people."""
+    """Yield lines that describe a record to users."""
     op = f" with {record['op']}" if record.get("op") else ""
-    inputs = [each.get("file") for each in record["inputs"] if isinstance(each, dict)]
+    inputs = [row.get("file") for row in record["inputs"] if isinstance(row, dict)]
     stale = "; older than the file, which may have another content" if record.get("stale") else ""
-    made = f"{record['function']}{op} of {number(len(inputs), 'input')}, {record.get('time')}"
-    yield escaped(f"made by mpired {record.get('version')}: {made}")
+    call = f"{record['function']}{op} of {number(len(inputs), 'input')}, {record.get('time')}"
+    yield escaped(f"made by mpired {record.get('version')}: {call}")
     if "argv" in record:
         yield escaped(f"by {shlex.join(map(str, record['argv']))}")
     elif "call" in record:

@@ -19,37 +19,37 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _MOST_RANKS = 1 << 22
 _ENGINES = ("local", "mpi", "dask")
 LIKE = "like"
-"""The text of `--create` for as many elements as the first origin has."""
+"""The text of `--create` for the count and shape of the first origin."""
 
 
 class Kind(NamedTuple):
-    """A kind of values. Both functions raise `ValueError` or `TypeError` for another kind of value."""
+    """A kind of values. Both functions raise `ValueError` or `TypeError` for a wrong value."""
 
-    metavar: str  # its name in help
-    static: str = "str"  # the type of a value in Python
-    check: Callable[[Any], Any] = lambda value: value  # returns the usual form of a value in Python that is not None
-    parse: Callable[[str], Any] = str  # reads a string of the command line or the environment, before `check`
-    offers: str = ""  # what a shell offers: "file", "dir", or the name of a table
-    note: tuple[str, str] | None = None  # what the help says once of all such values
-    words: tuple[str, ...] = ()  # the only values
-    use: str = ""  # of an op, the family of calls: "REDUCE", "ACCUMULATE" or "FETCH"
-    names: tuple[str, ...] = ()  # of an op, the only ones
+    metavar: str  # name in help
+    static: str = "str"  # type of a value in Python
+    check: Callable[[Any], Any] = lambda value: value  # checks and converts a value that is not None
+    parse: Callable[[str], Any] = str  # parses a string of the command line or the environment, before `check`
+    offers: str = ""  # completions of a shell: "file", "dir", or the name of a table
+    note: tuple[str, str] | None = None  # note at the end of the help: metavar and text
+    words: tuple[str, ...] = ()  # allowed values, if they are words
+    use: str = ""  # of an op: the family of calls, "REDUCE", "ACCUMULATE" or "FETCH"
+    names: tuple[str, ...] = ()  # of an op: allowed names; () for all
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names as a text that `names` reads."""
-    doubled = ((name, name.replace('"', '""')) for name in names)
-    return ",".join(f'"{text}"' if not name or "," in name or name[0] == '"' else name for name, text in doubled)
+    """Return names as a text that `_names` parses."""
+    quoted = ((name, name.replace('"', '""')) for name in names)
+    return ",".join(f'"{text}"' if not name or "," in name or name[0] == '"' else name for name, text in quoted)
 
 
 def _match(pattern: str, text: str, refusal: str) -> re.Match[str]:
-    """Return the match of a whole text, with ASCII digits: Python takes those of all scripts, and underscores."""
+    """Return the match of a whole text. Python accepts other digits than ASCII, and underscores."""
     if (match := re.fullmatch(pattern, text, re.ASCII | re.IGNORECASE)) is None:
         raise ValueError(f"{text!r} {refusal}")
     return match
 
 
-def _each(values: Any, check: Callable[[Any], Any], noun: str) -> tuple[Any, ...]:
+def _tuple(values: Any, check: Callable[[Any], Any], noun: str) -> tuple[Any, ...]:
     if isinstance(values, str | bytes):
         raise TypeError(f"{values!r} is one text; give a {noun} for each rank")
     return tuple(map(check, values))
@@ -65,7 +65,7 @@ _text = partial(_instance, types=str, refusal="is not a text")
 
 
 def _datatype(value: Any) -> str:
-    """Return the text of a datatype of `mpired.datatypes`, of NumPy or of mpi4py, too."""
+    """Return the text of a datatype, which may be an object of `mpired.datatypes`, NumPy or mpi4py."""
     if type(value).__module__.startswith("mpired.datatypes."):
         return str(value)
     numpy: Any = sys.modules.get("numpy")
@@ -94,24 +94,24 @@ def _word(words: Sequence[str], value: Any) -> Any:
 
 
 def _engine(value: Any) -> Any:
-    """Return a name, or what takes tasks, such as an executor or a client of Dask."""
-    takes = any(callable(getattr(value, name, None)) for name in ("submit", "everywhere"))
-    return value if takes else _word(_ENGINES, value)
+    """Return the name of an engine, or an object that runs tasks, such as an executor or a client of Dask."""
+    runs_tasks = any(callable(getattr(value, name, None)) for name in ("submit", "everywhere"))
+    return value if runs_tasks else _word(_ENGINES, value)
 
 
-def _integer(value: Any, least: int | None = None, below: int | None = None) -> int:
+def _integer(value: Any, low: int | None = None, below: int | None = None) -> int:
     try:
         number = operator.index(value)
     except TypeError:
         raise ValueError(f"{value!r} is not an integer") from None
-    if below is not None and not (least or 0) <= number < below:
-        raise ValueError(f"{number} is not between {least or 0} and 2**{below.bit_length() - 1} - 1")
-    if least is not None and number < least:
-        raise ValueError(f"{number} is {f'below {least}' if least else 'negative'}; give {least} or more")
+    if below is not None and not (low or 0) <= number < below:
+        raise ValueError(f"{number} is not between {low or 0} and 2**{below.bit_length() - 1} - 1")
+    if low is not None and number < low:
+        raise ValueError(f"{number} is {f'below {low}' if low else 'negative'}; give {low} or more")
     return number
 
 
-_count = partial(_integer, least=0, below=2**63)
+_count = partial(_integer, low=0, below=2**63)
 
 
 def _parsed_size(text: str) -> int:
@@ -121,13 +121,13 @@ def _parsed_size(text: str) -> int:
 
 
 def _parsed_number(text: str) -> float | int:
-    """Return a number, an integer if it is written as one."""
+    """Parse a number; digits without a point or exponent are an integer."""
     _match(_NUMBER, text, "is not a number; write one such as 2.5")
     return int(text) if re.fullmatch(r"\s*[-+]?\d{1,308}\s*", text) else float(text)
 
 
 def _number(value: Any) -> float | int:
-    """Return a number, an integer if it is one, that of NumPy too."""
+    """Return a number of Python or NumPy as int or float."""
     if isinstance(value, bool) or not hasattr(value, "__float__"):
         raise ValueError(f"{value!r} is not a number")
     try:
@@ -145,25 +145,25 @@ def _seconds(value: Any, *, zero: bool) -> float:
 def _amount(value: Any) -> float:
     amount = float(_number(value))
     if not 0 <= amount < math.inf:
-        what = "negative" if amount < 0 else "not finite"
-        raise ValueError(f"{value!r} is {what}; give 0 or more, such as 1e-9")
+        problem = "negative" if amount < 0 else "not finite"
+        raise ValueError(f"{value!r} is {problem}; give 0 or more, such as 1e-9")
     return amount
 
 
 def _numbers(value: Any) -> tuple[float, ...]:
-    numbers = tuple(map(float, _each(value, _number, "number")))
+    numbers = tuple(map(float, _tuple(value, _number, "number")))
     if not all(map(math.isfinite, numbers)):
         raise ValueError("has a number that is not finite; give finite numbers")
     return numbers
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    """Return names; in a text, one in double quotes may have commas, and quotes that are doubled (CSV)."""
+    """Return names from a sequence or a text with commas, where a name may be quoted (CSV)."""
     if not isinstance(value, str):
         if not all(isinstance(name, str) for name in value):
             raise ValueError(f"{value!r} are not names")
         return tuple(value)
-    import csv  # noqa: PLC0415 - of few commands
+    import csv  # noqa: PLC0415 - few commands need it
 
     try:
         names = next(csv.reader([value], strict=True)) if '"' in value else value.split(",")
@@ -180,7 +180,7 @@ def _parsed_counts(text: str, refusal: str = "are not counts; write 3,0,5") -> t
 
 
 def _rank_numbers(value: Any) -> tuple[int, ...]:
-    """Return numbers, of a text with those of its ranges, in the order given."""
+    """Return the numbers of ranks from a sequence or a text such as 0-10,20."""
     if not isinstance(value, str):
         refusal = "are not numbers of ranks; give a string such as '0-511', or a range"
         return tuple(map(_count, _instance(value, Iterable, refusal)))
@@ -207,7 +207,7 @@ def _regex(value: Any) -> str:
 
 
 def _creation(value: Any) -> bool | tuple[int, ...] | None:
-    """Return a shape, or True; None for False."""
+    """Return a shape, True for the shape of the first origin, or None for no creation."""
     if isinstance(value, str):
         refusal = "is not a count or shape; write 100, or 3,4, or nothing"
         value = value == LIKE or _parsed_counts(value, refusal)
@@ -223,15 +223,15 @@ def _creation(value: Any) -> bool | tuple[int, ...] | None:
 
 
 def _index(value: Any) -> str:
-    """Return an index as on the command line; in Python it may be the object in brackets behind an array."""
+    """Return the text of an index, such as 3,0:5; in Python the index may be an int, a slice or a tuple of these."""
     if isinstance(value, str):
         return value
-    texts = []
-    for part in value if isinstance(value, tuple | list) else [value]:
-        steps = [] if getattr(part, "step", None) is None else [part.step]
-        bounds = [part.start, part.stop, *steps] if isinstance(part, slice) else [part]
-        texts.append(":".join("" if bound is None else str(_integer(bound)) for bound in bounds))
-    return ",".join(texts)
+    items = []
+    for item in value if isinstance(value, tuple | list) else [value]:
+        steps = [] if getattr(item, "step", None) is None else [item.step]
+        bounds = [item.start, item.stop, *steps] if isinstance(item, slice) else [item]
+        items.append(":".join("" if bound is None else str(_integer(bound)) for bound in bounds))
+    return ",".join(items)
 
 
 def _ranks(value: Any) -> tuple[Any, ...]:
@@ -246,69 +246,69 @@ FILE = Kind("FILE", "PathLike", _path, offers="file")
 PATH = FILE._replace(metavar="PATH")
 INDEX = Kind("INDEX", "Index", _index)
 TYPE = Kind("TYPE", "DatatypeLike", _datatype, offers="datatype")
-FORMAT = Kind("FORMAT", check=_text, offers="format")  # checked where the table of formats is
+FORMAT = Kind("FORMAT", check=_text, offers="format")  # `formats.recognise` checks the name
 INPUT_FORMAT = Kind("FORMAT", check=_text, offers="input format")
 ENGINE_NAME = Kind("", "EngineLike", _engine, words=_ENGINES)
 TWO_PATHS = Kind("VALUES,INDICES", "tuple[PathLike, PathLike]", _two_paths)
 NUMBER = Kind("VALUE", "float", _number, _parsed_number)
 AMOUNT = Kind("X", "float", _amount, _parsed_number)
 NUMBERS = Kind("NUMBER,...", "Sequence[float]", _numbers, lambda text: tuple(map(_parsed_number, text.split(","))))
-COUNTS = Kind("N,...", "Sequence[int]", partial(_each, check=_count, noun="count"), _parsed_counts)
+COUNTS = Kind("N,...", "Sequence[int]", partial(_tuple, check=_count, noun="count"), _parsed_counts)
 RANK_NUMBERS = Kind("N-M,...", "str | Sequence[int]", _rank_numbers, _rank_numbers)
 REGEX = Kind("REGEX", check=_regex)
 CREATION = Kind("[COUNT|SHAPE]", "bool | str | int | Sequence[int]", _creation, _creation, "file")
 _COMMA = ("NAME", "Quote a name with a comma: '\"a,b\",c'.")
 NAMES = Kind("NAME,...", "str | Sequence[str]", _names, _names, "column", _COMMA)
-RANKS = Kind("RANK...", "Several[Rank]", _ranks, offers="file")  # on the command line an option for each
+RANKS = Kind("RANK...", "Several[Rank]", _ranks, offers="file")  # on the command line an option is repeated
 
 
 def words(*allowed: str) -> Kind:
-    """Return the kind of a few words."""
+    """Return the kind of these words."""
     return Kind("", check=partial(_word, allowed), words=allowed)
 
 
-def integers(metavar: str = "N", *, least: int | None = None, below: int | None = None) -> Kind:
-    """Return the kind of integers with these limits."""
+def integers(metavar: str = "N", *, low: int | None = None, below: int | None = None) -> Kind:
+    """Return the kind of integers from `low` to `below - 1`."""
     pattern, refusal = r"\s*[-+]?\d{1,4300}\s*", "is not an integer; write one such as 12"
-    check = partial(_integer, least=least, below=below)
+    check = partial(_integer, low=low, below=below)
     return Kind(metavar, "int", check, lambda text: int(_match(pattern, text, refusal)[0]))
 
 
-def sizes(*, least: int, below: int | None = None) -> Kind:
-    """Return the kind of bytes; on the command line B and iB behind a unit change nothing."""
+def sizes(*, low: int, below: int | None = None) -> Kind:
+    """Return the kind of sizes in bytes; on the command line a unit may end with B or iB."""
     note = ("SIZE", "K, KB and KiB are all 1024 bytes; M, G and T are likewise powers of 1024.")
-    return Kind("SIZE", "int", partial(_integer, least=least, below=below), _parsed_size, note=note)
+    return Kind("SIZE", "int", partial(_integer, low=low, below=below), _parsed_size, note=note)
 
 
 def times(*, zero: bool) -> Kind:
-    """Return the kind of times above 0, or from 0 on."""
+    """Return the kind of times in seconds, above 0 or also 0."""
     return Kind("SECONDS", "float", partial(_seconds, zero=zero), lambda text: float(_parsed_number(text)))
 
 
 _INDEX = r"[-+]?\d{1,19}"
-_PART = re.compile(rf"(?P<at>{_INDEX})|({_INDEX})?\s*:\s*({_INDEX})?\s*(?::\s*({_INDEX})?)?", re.ASCII)
+_PART = re.compile(rf"(?P<position>{_INDEX})|({_INDEX})?\s*:\s*({_INDEX})?\s*(?::\s*({_INDEX})?)?", re.ASCII)
 
 
 def parsed_index(name: str, text: str, shape: tuple[int, ...]) -> list[int | slice]:
-    """Return an index in NumPy's notation, the value of an option, as a part for each dimension of an array."""
+    """Parse an index in NumPy's notation, the value of the option `name`, for an array with this shape."""
     subject, parts = f"`{name}={text!r}`", [part.strip() for part in text.split(",")]
     if len(parts) > 1 and not parts[-1]:  # a tuple may end with a comma
         parts.pop()
-    given = len(parts) - parts.count("...")
-    if given > len(shape) or len(parts) > given + 1:
+    count = len(parts) - parts.count("...")
+    if count > len(shape) or len(parts) > count + 1:
         raise UsageError(subject, f"has {len(parts)} indices, but the elements have shape {shape}")
-    place = parts.index("...") if "..." in parts else len(parts)
-    parts[place : place + 1] = [":"] * (len(shape) - given)
+    ellipsis = parts.index("...") if "..." in parts else len(parts)
+    parts[ellipsis : ellipsis + 1] = [":"] * (len(shape) - count)
     index: list[int | slice] = []
     for axis, (part, dim) in enumerate(zip(parts, shape, strict=True)):
         match = _PART.fullmatch(part)
-        bounds = [None if each is None else int(each) for each in match.groups()[1:]] if match else []
+        bounds = [None if bound is None else int(bound) for bound in match.groups()[1:]] if match else []
         if match is None or bounds[2] == 0:
             raise UsageError(subject, f"{part!r} is not an index; write a number, START:STOP or START:STOP:STEP")
-        if match["at"] is None:
+        if match["position"] is None:
             index.append(slice(*bounds))
-        elif -dim <= (at := int(match["at"])) < dim:
-            index.append(at % dim)
+        elif -dim <= (position := int(match["position"])) < dim:
+            index.append(position % dim)
         else:
-            raise RangeError(subject, f"index {at} is out of bounds for axis {axis} with {dim} elements")
+            raise RangeError(subject, f"index {position} is out of bounds for axis {axis} with {dim} elements")
     return index

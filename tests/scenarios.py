@@ -96,7 +96,7 @@ def make(tree: Path, scenario: Scenario) -> None:
         with open(tree / "a/x", "rb+") as file:
             dirfd = calls.open_directory(str(tree / "a"))
             known = keys.Keys(Place("x", str(tree / "a/x"), dirfd), file.fileno())
-            keys.remember(file.fileno(), known.append([(key.encode() * keys.KEY_NBYTES, key)], durable=False))
+            keys.set_attribute(file.fileno(), known.append([(key.encode() * keys.KEY_NBYTES, key)], durable=False))
             calls.close_quietly(dirfd)
 
 

@@ -1,4 +1,4 @@
-"""pyarrow, set up before it is imported, and the codecs that it has."""
+"""pyarrow, configured before its import, and its codecs."""
 
 from __future__ import annotations
 
@@ -7,57 +7,57 @@ import os
 from collections.abc import Callable
 from types import SimpleNamespace
 
-# One thread a worker: the pool is ours. The system's allocator gives memory back after each batch,
-# and starts no thread, so that a process may still fork.
+# Each worker uses one thread. The allocator of the system frees memory after each batch, and starts no thread, so that
+# a process can still fork.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # else the import itself starts one
+os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # otherwise the import starts a thread
 import pyarrow as pa
 
-# Python's names of types do not have all that pyarrow reads, such as intervals of months; Arrow's messages do.
+# pyarrow cannot pickle all types that it reads, such as intervals of months, but it can serialize them.
 copyreg.pickle(pa.Schema, lambda schema: (pa.ipc.read_schema, (schema.serialize(),)))
 
-__all__ = ["Framing", "pa", "unframing"]
+__all__ = ["ArrowCompressor", "decompressor", "pa"]
 
 _FRAME_NBYTES = 4 << 20
 
 
-def unframing(codec: str, read: Callable[[int], bytes]) -> Callable[[memoryview], int]:
-    """Return what fills a view with the contents of one frame after another; `read` gives the compressed bytes."""
+def decompressor(codec: str, read: Callable[[int], bytes]) -> Callable[[memoryview], int]:
+    """Return the function that fills a view with decompressed bytes; `read` returns compressed bytes."""
     file = SimpleNamespace(read=read, closed=False, close=lambda: None)
     stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), codec)
 
     def fill(view: memoryview) -> int:
-        done = 0
+        filled = 0
         try:
-            while done < len(view) and (got := stream.readinto(view[done:])):
-                done += got
+            while filled < len(view) and (nbytes := stream.readinto(view[filled:])):
+                filled += nbytes
         except (OSError, pa.ArrowException) as error:
-            if isinstance(error, OSError) and error.errno is not None:  # of reading the compressed bytes
+            if isinstance(error, OSError) and error.errno is not None:  # of `read`
                 raise
             raise ValueError(str(error)) from None
-        return done
+        return filled
 
     return fill
 
 
-class Framing:
-    """Compresses bytes into frames of one size, which blocks of 1 MiB fill."""
+class ArrowCompressor:
+    """Compresses bytes into frames of 4 MiB."""
 
     def __init__(self, codec: str, level: int) -> None:
         self._codec = pa.Codec(codec, compression_level=level)
-        self._rest = bytearray()
-        self._any = False
+        self._pending = bytearray()
+        self._has_frames = False
 
     def compress(self, data: memoryview) -> bytes:
-        """Return the frame that is whole with some more bytes."""
-        self._rest += data
-        return self.flush() if len(self._rest) >= _FRAME_NBYTES else b""
+        """Add bytes; return a frame if enough bytes are pending, otherwise b""."""
+        self._pending += data
+        return self.flush() if len(self._pending) >= _FRAME_NBYTES else b""
 
     def flush(self) -> bytes:
-        """Return the last frame."""
-        if self._any and not self._rest:
+        """Return a frame of the pending bytes; an empty input has one frame."""
+        if self._has_frames and not self._pending:
             return b""
-        frame: bytes = self._codec.compress(bytes(self._rest), asbytes=True)
-        self._rest.clear()
-        self._any = True
+        frame: bytes = self._codec.compress(bytes(self._pending), asbytes=True)
+        self._pending.clear()
+        self._has_frames = True
         return frame

@@ -1,1 +1,1 @@
-"""The only rooms that write to the file system."""
+"""Changes of the file system: system calls, transactions, locks, the redo log, recovery; requests to object stores."""

@@ -1,4 +1,4 @@
-"""Access to files: the unfinished change of an interrupted command is finished before a file is read or changed."""
+"""Access to files: recovery before a file is read, and locks before a file is changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 def recover_for_reading(name: str, context: Context) -> None:
-    """Make sure that no change of a file is half done, before it is read or a new file takes its name."""
+    """Recover a file, before it is read or replaced; a dry run only reports an unfinished change."""
     path = check_is_data(name)
     if not has_log(path) and not calls.attribute(path, MARK):
         return
@@ -28,70 +28,67 @@ def recover_for_reading(name: str, context: Context) -> None:
     _recover(name, path, LockTimeout(context.lock_timeout), writing=False)
 
 
-def _recover(name: str, path: str, waiting: LockTimeout, *, writing: bool = True) -> bool:
-    """Finish or forget the change of a log; return whether it was finished."""
+def _recover(name: str, path: str, timeout: LockTimeout, *, writing: bool = True) -> bool:
+    """Recover a file; return whether an unfinished change was finished."""
     from mpired.files import recovery  # noqa: PLC0415 - few files have a log
 
-    return recovery.recover(name, path, recovery.How(waiting, writing)) == recovery.FINISHED
+    return recovery.recover(name, path, recovery.RecoveryOptions(timeout, writing)) == recovery.FINISHED
 
 
 @contextlib.contextmanager
 def lock_all(
-    names: Sequence[str],  # the files
-    waiting: LockTimeout,  # how long to wait for all of them
+    names: Sequence[str],
+    timeout: LockTimeout,  # for all files together
     *,
-    opened: Callable[[str], Target | None] = Target,  # opens a file, or returns None to leave it out
+    opened: Callable[[str], Target | None] = Target,  # opens a file; returns None for a file that is not locked
 ) -> Iterator[dict[str, Target]]:
-    """Lock files in the order of their inodes, so that two commands never wait for each other.
-
-    When all are locked, what an interrupted command has left of them is finished. If one has not its name then, it was
-    replaced while we waited, and all begins again.
-    """
+    """Lock files and recover them."""
     while True:
         with contextlib.ExitStack() as stack:
-            targets = _lock_each(names, waiting, opened, stack)
+            targets = _lock_inodes(names, timeout, opened, stack)
             for target in targets.values():
                 check_is_data(target.path, changes=True)
                 if has_log(target.path, os.fstat(target.fd)):
-                    _recover(target.name, target.path, waiting)
+                    _recover(target.name, target.path, timeout)
                 target.status = os.fstat(target.fd)
-            if all(calls.leads_to(each.base, each.dirfd, each.fd) for each in targets.values()):
+            # If a file was replaced during the wait, the new file is not locked yet.
+            if all(calls.leads_to(target.base, target.dirfd, target.fd) for target in targets.values()):
                 yield targets
                 return
 
 
-def _lock_each(
-    names: Sequence[str], waiting: LockTimeout, opened: Callable[[str], Target | None], stack: contextlib.ExitStack
+def _lock_inodes(
+    names: Sequence[str], timeout: LockTimeout, opened: Callable[[str], Target | None], stack: contextlib.ExitStack
 ) -> dict[str, Target]:
-    """Open files, and lock each inode once."""
+    """Open files and lock them, each inode once."""
     targets: dict[str, Target] = {}
-    folders: dict[str, int] = {}
+    dirfds: dict[str, int] = {}  # by directory, so that many targets in one directory share one descriptor
     for name in names:
         if (target := opened(name)) is not None:
             targets[name] = stack.enter_context(target)
-            # Targets in one directory share its descriptor: many are locked at a time.
-            dirfd = folders.setdefault(target.directory, target.dirfd)
+            dirfd = dirfds.setdefault(target.directory, target.dirfd)
             if dirfd != target.dirfd:
                 close_open(target.dirfd)
-            target.dirfd, target.waiting = dirfd, waiting
-    held: set[Inode] = set()
-    for name, target in sorted(targets.items(), key=lambda each: inode(each[1].status)):
-        if inode(target.status) in held:
+            target.dirfd, target.timeout = dirfd, timeout
+    locked: set[Inode] = set()
+    # All commands lock in the order of the inodes, so two commands never wait for each other.
+    for name, target in sorted(targets.items(), key=lambda item: inode(item[1].status)):
+        if inode(target.status) in locked:
             continue
         if reason := mounts.obstacle(target.fd):  # other machines must not change the file at the same time
             raise NoLocksError(name, reason)
         try:
-            acquire(target.fd, name, waiting, shared=target.shared)
+            acquire(target.fd, name, timeout, shared=target.shared)
         except NoLocksError:
             if not target.optional:
                 raise
             del targets[name]
-        held.add(inode(target.status))
+        locked.add(inode(target.status))
     return targets
 
 
 def take_pointer(file: Place, take: Callable[[], _T]) -> _T:
-    """Take the name of the log of a file, after the recovery of a log that has come there since it was locked."""
+    """Create the log of a file by `take`; a log that another command has left since the lock is recovered first."""
     try:
         return take()
     except FileExistsError:

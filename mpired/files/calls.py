@@ -1,6 +1,6 @@
-"""The system calls, with short reads, short writes and missing features handled once.
+"""System calls, with short reads, short writes and missing features of file systems.
 
-Everything that writes goes through here, except attributes and rights (`metadata`). Offsets and lengths are bytes.
+All writes are here, except attributes and rights (`copying`). Offsets and lengths are in bytes.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from typing import Any, NamedTuple
 from mpired.files import mounts
 from mpired.log import step
 
-FORGET = mmap.MADV_DONTNEED  # advice on mapped pages that were read: the cache of the system has them still
-# Linux refuses one transfer of 2 GiB or more; smaller ones also let a signal in between.
+FORGET = mmap.MADV_DONTNEED  # advice for mapped pages that were read: they stay in the page cache
+# Linux limits a transfer to 2 GiB. Between smaller transfers a signal can be handled.
 TRANSFER = 64 << 20
 _COPY_BLOCK, _SPARSE_BLOCK = 1 << 20, 64 << 10
 _TO_DISK, _INTO_PLACE = "bringing results to the disk", "putting results in place"
 _LIBC, _SYNC_FILE_RANGE_WRITE = ctypes.CDLL(None), 2
-# A request of ioctl(2) that Python does not name.
-_FS_IOC_GETVERSION = 0x80087601
+_FS_IOC_GETVERSION = 0x80087601  # a request of ioctl(2), without a name in Python
 names_of: Callable[[os.stat_result], int] = operator.attrgetter("st_nlink")
-"""The number of names (hard links) of a file, by its status."""
-# Of the whole file (fcntl_locking(2)).
+"""The number of names (hard links) of a file, from its status."""
+# Locks of the whole file (fcntl_locking(2)).
 _READ_LOCK, _WRITE_LOCK, _NO_LOCK = (
     struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0) for kind in (fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK)
 )
@@ -41,9 +40,9 @@ UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENO
 _ABSENT = UNSUPPORTED | {errno.ENODATA, errno.ENOENT, errno.ENOTDIR}
 
 
-# A generator would cost more than the calls that it guards.
+# A class, because a generator takes longer than the system calls in the block.
 class errors_name(contextlib.AbstractContextManager["errors_name"]):  # noqa: N801 - used as a function
-    """Give an `OSError` of the block the name that the user knows, not a descriptor's or a temporary one."""
+    """Give an `OSError` of the block the file name of the user, in place of a descriptor or temporary name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -64,7 +63,7 @@ def undoing(undo: Callable[[], object]) -> Iterator[None]:
 
 
 class Closing(contextlib.AbstractContextManager[Any]):
-    """The base of objects that are closed at the end of a `with` block."""
+    """Base of objects that are closed at the end of a `with` block."""
 
     def close(self) -> None:
         """Close the object."""
@@ -74,20 +73,20 @@ class Closing(contextlib.AbstractContextManager[Any]):
 
 
 ANY_DEVICE = -1
-"""The device of a file in a task that may run on another machine, where it has another number."""
+"""The device of a file in a task, because device numbers differ between machines."""
 
 
 class SharedFile(NamedTuple):
-    """A file in a task of an engine: every process of this user can open it to write ranges of it."""
+    """An output in a task of an engine; each process of this user can open it and write ranges."""
 
     path: str
-    inode: tuple[int, int] = (0, 0)  # of a file with a name; without it the path is one of a living process
+    inode: tuple[int, int] = (0, 0)  # device and inode number; (0, 0) for a path of a descriptor in /proc
 
     def __reduce__(self) -> tuple[object, ...]:
         return SharedFile, (self.path, (ANY_DEVICE, self.inode[1]))
 
     def open(self) -> int:
-        """Open it, and return the descriptor."""
+        """Open the file, and return the descriptor."""
         if not self.inode[1]:
             return os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         fd = open_regular(self.path, os.O_RDWR)
@@ -99,26 +98,26 @@ class SharedFile(NamedTuple):
 
 
 def followed(path: str) -> str:
-    """Return the path that a link leads to; another path as it is, without a look at its directories."""
+    """Return the path that a link leads to, or an unchanged path that is not a link."""
     return os.path.realpath(path) if os.path.islink(path) else path
 
 
 def real_paths(paths: Iterable[str]) -> list[str]:
-    """Return many paths as `os.path.realpath` does, each directory being looked at once."""
+    """Return `os.path.realpath` of many paths; each directory is resolved once."""
     real_directory = functools.cache(os.path.realpath)
-    real = []
+    resolved = []
     for path in map(followed, paths):
         directory, base = os.path.split(path)
-        with errors_name(path):  # the current directory may be gone
-            whole = base in {"", ".", ".."}
-            real.append(os.path.realpath(path) if whole else os.path.join(real_directory(directory), base))
-    return real
+        with errors_name(path):  # the current directory may not exist any more
+            is_directory = base in {"", ".", ".."}
+            resolved.append(os.path.realpath(path) if is_directory else os.path.join(real_directory(directory), base))
+    return resolved
 
 
 def close_quietly(*fds: int) -> None:
-    """Close descriptors and ignore errors: everything that matters was synced before, or is temporary."""
+    """Close descriptors and ignore errors: results are already synced, and other files are temporary."""
     for fd in fds:
-        try:  # noqa: SIM105 - of each of many ranks, and `suppress` costs more than the call
+        try:  # noqa: SIM105 - `suppress` takes longer than the call, and there may be many ranks
             os.close(fd)
         except OSError:
             pass
@@ -126,13 +125,13 @@ def close_quietly(*fds: int) -> None:
 
 def pread_into(fd: int, buffer: memoryview, offset: int) -> int:
     """Fill `buffer` from `offset` on, and return the number of bytes before the end of the file."""
-    done = 0
-    while done < len(buffer):
-        got = os.preadv(fd, [buffer[done : done + TRANSFER]], offset + done)
-        if got == 0:
+    filled = 0
+    while filled < len(buffer):
+        nbytes = os.preadv(fd, [buffer[filled : filled + TRANSFER]], offset + filled)
+        if nbytes == 0:
             break
-        done += got
-    return done
+        filled += nbytes
+    return filled
 
 
 def pread_some(fd: int, nbytes: int, offset: int) -> bytes:
@@ -149,9 +148,9 @@ def mapped(fd: int) -> mmap.mmap:
 def pwrite_all(fd: int, data: memoryview | bytes, offset: int) -> None:
     """Write all of `data` at `offset`."""
     view = memoryview(data)
-    done = 0
-    while done < len(view):
-        done += os.pwrite(fd, view[done : done + TRANSFER], offset + done)
+    written = 0
+    while written < len(view):
+        written += os.pwrite(fd, view[written : written + TRANSFER], offset + written)
 
 
 def start_writeback(fd: int, offset: int, nbytes: int) -> None:
@@ -163,26 +162,26 @@ def start_writeback(fd: int, offset: int, nbytes: int) -> None:
 def write_all(fd: int, data: memoryview | bytes) -> None:
     """Write all of `data` to a stream."""
     view = memoryview(data)
-    done = os.write(fd, view[:TRANSFER])  # also of no bytes: /dev/full refuses them
-    while done < len(view):
-        done += os.write(fd, view[done : done + TRANSFER])
+    written = os.write(fd, view[:TRANSFER])  # even of 0 bytes: /dev/full refuses them
+    while written < len(view):
+        written += os.write(fd, view[written : written + TRANSFER])
 
 
 def blocks(fd: int, start: int, stop: int, block_nbytes: int = _COPY_BLOCK) -> Iterator[memoryview]:
     """Yield the bytes from `start` to `stop`, or to the end of the file, in blocks of one reused buffer."""
     buffer = memoryview(bytearray(min(block_nbytes, max(stop - start, 0))))
     while start < stop:
-        got = pread_into(fd, buffer[: stop - start], start)
-        if got == 0:
+        nbytes = pread_into(fd, buffer[: stop - start], start)
+        if nbytes == 0:
             return
-        yield buffer[:got]
-        start += got
+        yield buffer[:nbytes]
+        start += nbytes
 
 
-def copy_range(source: int, target: int, start: int, stop: int, to: int, *, zeros: bool = True) -> None:
-    """Copy the bytes from `start` to `stop` of one file to the offset `to` of another."""
-    # Without `zeros` a block of zeros is left out: the other file reads as zeros there already.
-    shift = to - start
+def copy_range(source: int, target: int, start: int, stop: int, target_start: int, *, zeros: bool = True) -> None:
+    """Copy the bytes from `start` to `stop` of `source` to the offset `target_start` of `target`."""
+    # Without `zeros`, blocks of zeros are skipped, because the target already reads as zeros there.
+    shift = target_start - start
     for block in blocks(source, start, stop, _COPY_BLOCK if zeros else _SPARSE_BLOCK):
         if zeros or bytes(block) != bytes(len(block)):
             pwrite_all(target, block, start + shift)
@@ -192,7 +191,7 @@ def copy_range(source: int, target: int, start: int, stop: int, to: int, *, zero
 
 
 def allocate(fd: int, nbytes: int, start: int = 0) -> None:
-    """Let the file have `nbytes` from `start` on, reserved where possible: then a full disk shows before any work."""
+    """Extend a file to `start + nbytes`, and reserve the space if possible, so that a full disk shows early."""
     try:
         if nbytes and mounts.mount_of_device(os.fstat(fd).st_dev).kind in mounts.WITH_EXTENTS:
             os.posix_fallocate(fd, start, nbytes)
@@ -209,10 +208,9 @@ def set_size(fd: int, nbytes: int) -> None:
 
 
 def lock(fd: int, *, shared: bool = False) -> bool | None:
-    """Take the write lock, or a read lock, without waiting; return whether it was free, or None without locks."""
-    # Locks of this kind end with the last descriptor, so a lock that can be taken has no living owner. They belong to
-    # the open file description: closing another descriptor of the file does not lose them, but a forked child has them
-    # too.
+    """Take the write lock or a read lock without waiting; return whether it was free, None if locks are unsupported."""
+    # These locks belong to the open file description. They end with its last descriptor, so a free lock has no running
+    # owner. Closing another descriptor of the file does not release them, but a forked child shares them.
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _READ_LOCK if shared else _WRITE_LOCK)
     except (BlockingIOError, PermissionError):
@@ -225,20 +223,20 @@ def lock(fd: int, *, shared: bool = False) -> bool | None:
 
 
 def release(fd: int) -> None:
-    """Close a file, and release its lock, which a child that has the descriptor would keep."""
+    """Close a file and release its lock, which a child process with the descriptor would keep."""
     with contextlib.suppress(OSError):
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _NO_LOCK)
     close_quietly(fd)
 
 
 def leads_to(name: bytes | str, dirfd: int, fd: int) -> bool:
-    """Return whether a name in a directory is one of an open file."""
+    """Return whether a name in a directory is a name of an open file."""
     status = status_at(name, dirfd)
     return status is not None and os.path.samestat(status, os.fstat(fd))
 
 
 def generation(fd: int) -> int:
-    """Return the number that distinguishes a file from a later one with its inode number; 0 if it is not known."""
+    """Return the generation of a file, which differs between files with the same inode number; 0 if unknown."""
     try:
         return int(struct.unpack("q", fcntl.ioctl(fd, _FS_IOC_GETVERSION, bytes(8)))[0]) & 0xFFFFFFFF
     except OSError as error:
@@ -248,7 +246,7 @@ def generation(fd: int) -> int:
 
 
 def attribute(file: str | int, name: str, absent: frozenset[int] = _ABSENT) -> bytes:
-    """Return an extended attribute of a file; b"" if it is not there, by one of the errors `absent`."""
+    """Return an extended attribute of a file; b"" for the errors `absent`."""
     try:
         return os.getxattr(file, name)
     except OSError as error:
@@ -258,7 +256,7 @@ def attribute(file: str | int, name: str, absent: frozenset[int] = _ABSENT) -> b
 
 
 def open_regular(path: bytes | str, flags: int, dirfd: int | None = None) -> int:
-    """Open a regular file, which is in the directory `dirfd` if one is given; never through a link, never waiting."""
+    """Open a regular file, relative to `dirfd` if given, without following a link and without waiting."""
     fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK, 0o600, dir_fd=dirfd)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -267,7 +265,7 @@ def open_regular(path: bytes | str, flags: int, dirfd: int | None = None) -> int
 
 
 def status_at(name: bytes | str, dirfd: int | None = None) -> os.stat_result | None:
-    """Return the status of a path, or of a name in a directory, None if it is free; a link is not followed."""
+    """Return the status of a path, or of a name in a directory, without following a link; None if it does not exist."""
     try:
         return os.stat(name, dir_fd=dirfd, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
@@ -275,7 +273,7 @@ def status_at(name: bytes | str, dirfd: int | None = None) -> os.stat_result | N
 
 
 def open_directory(path: str) -> int:
-    """Open a directory, to name files in it and to sync their names."""
+    """Open a directory, for names relative to it and for syncs."""
     return os.open(path or ".", os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -290,8 +288,8 @@ def directory(path: str) -> Iterator[int]:
 
 
 def open_unnamed(dirfd: int) -> int | None:
-    """Open a file without a name in a directory, or return None where the file system cannot make one."""
-    # The file ends with its last descriptor, so no crash leaves it behind.
+    """Open a file without a name in a directory; None if the file system does not support such files."""
+    # The file ends with its last descriptor, so it disappears after a crash.
     try:
         return os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=dirfd)
     except OSError as error:
@@ -301,22 +299,22 @@ def open_unnamed(dirfd: int) -> int | None:
 
 
 def open_new(name: bytes | str, dirfd: int | None = None) -> int:
-    """Create a file under a free name."""
+    """Create a file with a new name."""
     flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR | os.O_CLOEXEC
     return os.open(name, flags, 0o600, dir_fd=dirfd)
 
 
 def link(fd: int, name: bytes, dirfd: int) -> None:
     """Give an unnamed file its first name."""
-    # Without src_dir_fd CPython calls link(2), which does not follow the /proc link (EXDEV).
+    # With `src_dir_fd` CPython calls linkat(2), which follows the link in /proc; link(2) does not (EXDEV).
     with step(_INTO_PLACE):
         os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=dirfd, dst_dir_fd=dirfd, follow_symlinks=True)
 
 
-def linked(old: bytes, new: bytes, dirfd: int, to: int) -> bool:
-    """Give a file in one directory a name in another; return whether the file system can, there and as often."""
+def linked(old: bytes, new: bytes, dirfd: int, new_dirfd: int) -> bool:
+    """Add a name in the directory `new_dirfd` to a file in `dirfd`; return whether the file system allows the link."""
     try:
-        os.link(old, new, src_dir_fd=dirfd, dst_dir_fd=to, follow_symlinks=False)
+        os.link(old, new, src_dir_fd=dirfd, dst_dir_fd=new_dirfd, follow_symlinks=False)
     except OSError as error:
         if error.errno in UNSUPPORTED | {errno.EXDEV, errno.EMLINK, errno.EPERM}:
             return False
@@ -325,13 +323,13 @@ def linked(old: bytes, new: bytes, dirfd: int, to: int) -> bool:
 
 
 def rename(old: bytes | str, new: bytes | str, dirfd: int) -> None:
-    """Give `old` the name `new`, replacing a file with that name, in one step."""
+    """Rename `old` to `new`, and atomically replace an existing file."""
     inode = os.stat(old, dir_fd=dirfd, follow_symlinks=False).st_ino
     try:
         with step(_INTO_PLACE):
             os.replace(old, new, src_dir_fd=dirfd, dst_dir_fd=dirfd)
     except OSError:
-        # An NFS server may report the repetition of a rename that it had done already (rename(2), BUGS).
+        # An NFS server may report an error for a rename that has succeeded (rename(2), BUGS).
         with contextlib.suppress(OSError):
             if os.stat(new, dir_fd=dirfd, follow_symlinks=False).st_ino == inode:
                 return
@@ -339,27 +337,27 @@ def rename(old: bytes | str, new: bytes | str, dirfd: int) -> None:
 
 
 def unlink(name: bytes | str, dirfd: int | None = None) -> None:
-    """Remove a name, if it is still there."""
+    """Remove a name if it exists."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=dirfd)
 
 
 def unlink_inode(name: bytes, dirfd: int, inode: int) -> None:
-    """Remove a name of the file that has an inode; another file that has come to it stays."""
+    """Remove a name if its file has the inode number."""
     status = status_at(name, dirfd)
     if status is not None and status.st_ino == inode:
         unlink(name, dirfd)
 
 
 def fsync(fd: int, *, content_only: bool = False) -> None:
-    """Bring a file to the disk, or its content without times and attributes."""
-    # A failure is final: a repetition may report success for lost data.
+    """Sync a file, or only its content without times and attributes."""
+    # A failed sync is not repeated, because the kernel may report success although data is lost.
     with step(_TO_DISK):
         (os.fdatasync if content_only else os.fsync)(fd)
 
 
 def fsync_directory(dirfd: int) -> None:
-    """Bring the names in a directory to the disk, where the file system can."""
+    """Sync the names in a directory, if the file system supports that."""
     try:
         with step(_TO_DISK):
             os.fsync(dirfd)
@@ -369,27 +367,27 @@ def fsync_directory(dirfd: int) -> None:
 
 
 def default_mode() -> int:
-    """Return the permissions of a new file: 0666 less the umask."""
+    """Return the permissions of a new file: 0666 without the bits of the umask."""
     with open("/proc/self/status", errors="replace") as file:
         umask = next((line.split()[1] for line in file if line.startswith("Umask:")), "177")
     return 0o666 & ~int(umask, 8)
 
 
-def allow_descriptors(wanted: int) -> int:
-    """Raise the limit of open files to `wanted`, as far as that is allowed; return the limit."""
+def allow_descriptors(count: int) -> int:
+    """Raise the limit of open files to `count`, or as far as allowed; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return wanted
-    if soft < wanted:
-        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        return count
+    if soft < count:
+        limit = count if hard == resource.RLIM_INFINITY else min(count, hard)
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-            soft = raised
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            soft = limit
     return max(soft, 0)
 
 
 def check_address_space(nbytes: int) -> None:
-    """Raise `MemoryError` if a limit leaves this process less address space than `nbytes`."""
+    """Raise `MemoryError` if the limit of the address space leaves less than `nbytes`."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return

@@ -16,15 +16,15 @@ from mpired.files import calls
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Extended attributes of mpired itself belong to the content, so another content does not inherit them.
+# mpired's own extended attributes belong to the content of a file, so a new file does not get them.
 OWN_ATTRIBUTES = "user.mpired."
 _ACCESS_LIST, _NO_LIST = "system.posix_acl_access", calls.UNSUPPORTED | {errno.ENODATA}
-_BLOCKS_UNIT = 512  # bytes, whatever the blocks of the file system are (inode(7))
-_FICLONE = 0x40049409  # ioctl_ficlone(2), which Python does not name
+_BLOCKS_UNIT = 512  # bytes in a unit of `st_blocks` (inode(7))
+_FICLONE = 0x40049409  # a request of ioctl_ficlone(2), without a name in Python
 
 
 def clone(source: int, target: int) -> bool:
-    """Let `target` share all blocks of `source` (a reflink); return whether the file system can."""
+    """Let `target` share all blocks of `source` (a reflink); return whether the file system supports that."""
     try:
         fcntl.ioctl(target, _FICLONE, source)
     except OSError:
@@ -33,35 +33,35 @@ def clone(source: int, target: int) -> bool:
 
 
 def copy_file(source: int, target: int) -> None:
-    """Copy a file to an empty one, by sharing its blocks where the file system can, else with its holes."""
+    """Copy a file to an empty file: share its blocks if possible, otherwise keep its holes."""
     if not clone(source, target):
         nbytes = os.fstat(source).st_size
         os.ftruncate(target, nbytes)
         copy_sparse(source, target, 0, nbytes, 0)
 
 
-def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> None:
-    """Copy the bytes from `start` to `stop` of one file to the offset `to` of another, where that has a hole."""
-    # A file system is not asked where the holes are: some were found to answer wrong, and elements would be lost.
+def copy_sparse(source: int, target: int, start: int, stop: int, target_start: int) -> None:
+    """Copy the bytes from `start` to `stop` of `source` to `target_start` of `target`, into a hole."""
+    # The positions of the holes are not requested: some file systems return wrong positions, and data would be lost.
     status = os.fstat(source)
     is_sparse = status.st_blocks * _BLOCKS_UNIT < status.st_size
     while start < stop and not is_sparse:  # the kernel copies
         try:
-            done = os.copy_file_range(source, target, min(stop - start, calls.TRANSFER), start, to)
+            nbytes = os.copy_file_range(source, target, min(stop - start, calls.TRANSFER), start, target_start)
         except OSError as error:
             if error.errno not in calls.UNSUPPORTED | {errno.EXDEV}:
                 raise
-            done = 0
-        if done == 0:
             break
-        start += done
-        to += done
+        if nbytes == 0:
+            break
+        start += nbytes
+        target_start += nbytes
     if start < stop:
-        calls.copy_range(source, target, start, stop, to, zeros=not is_sparse)
+        calls.copy_range(source, target, start, stop, target_start, zeros=not is_sparse)
 
 
 def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[], None]) -> None:
-    """Copy directories, without Python's bytecode, into a new or empty one, and call `on_commit`."""
+    """Copy directories, without Python's bytecode, into a new or empty directory, and call `on_commit`."""
     is_new = not os.path.lexists(directory)
     if not is_new and (not os.path.isdir(directory) or os.listdir(directory)):
         raise OutputExistsError(directory, "already exists, and is not an empty directory; name a new one")
@@ -70,17 +70,17 @@ def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[]
             os.mkdir(directory)
             undo.callback(os.rmdir, directory)
         for source in sources:
-            for each in (source, *sorted(source.rglob("*"))):
-                copy = os.path.join(directory, each.relative_to(source.parent))
-                if "__pycache__" in each.parts:
+            for path in (source, *sorted(source.rglob("*"))):
+                copy = os.path.join(directory, path.relative_to(source.parent))
+                if "__pycache__" in path.parts:
                     continue
-                if each.is_dir():
+                if path.is_dir():
                     os.mkdir(copy)
                     undo.callback(os.rmdir, copy)
                     continue
                 with os.fdopen(calls.open_new(copy), "wb") as file:
                     undo.callback(calls.unlink, copy)
-                    file.write(each.read_bytes())
+                    file.write(path.read_bytes())
                     os.fchmod(file.fileno(), calls.default_mode())
         on_commit()
         undo.pop_all()
@@ -91,70 +91,69 @@ def copy_metadata(
     path: str | int,
     fd: int,
     *,
-    bits: int = 0o7777,
-    within: Sequence[str] = (),
-    attributes: bool = True,
+    bits: int = 0o7777,  # mask of the mode
+    content_of: Sequence[str] = (),  # other files whose content the new file has
+    attributes: bool = True,  # whether extended attributes are copied too
 ) -> None:
-    """Give `fd`, so far open to its owner alone, what an existing file has, as far as allowed.
+    """Give a new file owner, rights and extended attributes of an existing file, as far as allowed.
 
-    That is its owner and its rights, and its extended `attributes`.
+    The new file must be accessible to its owner only.
     """
     with contextlib.suppress(OSError):
         for name in os.listxattr(path) if attributes else ():
             if name.startswith(("user.", "security.selinux")) and not name.startswith(OWN_ATTRIBUTES):
                 with contextlib.suppress(OSError):
                     os.setxattr(fd, name, os.getxattr(path, name))
-    # At no moment can a user open it who cannot open `path`, and the files `within` of its content, in the same way:
-    # rights that cannot be kept are taken away.
-    statuses = map(os.stat, within)
-    may_read = all(each.st_uid == source.st_uid or each.st_mode & stat.S_IROTH for each in statuses)
-    owner = source.st_uid if may_read else -1
+    # At each moment only users who can open `path` and all files of `content_of` can open the new file. Rights that
+    # cannot be copied are removed.
+    statuses = map(os.stat, content_of)
+    owner_may_read = all(status.st_uid == source.st_uid or status.st_mode & stat.S_IROTH for status in statuses)
     try:
-        os.fchown(fd, owner, source.st_gid)
+        os.fchown(fd, source.st_uid if owner_may_read else -1, source.st_gid)
     except OSError:
-        with contextlib.suppress(OSError):  # the owner may only be changed by root, the group by its members too
+        with contextlib.suppress(OSError):  # only root may change the owner, but members of a group may set the group
             os.fchown(fd, -1, source.st_gid)
-    listed = access_list(path) if os.fstat(fd).st_gid == source.st_gid else b""
+    acl = access_list(path) if os.fstat(fd).st_gid == source.st_gid else b""
     with contextlib.suppress(OSError):
-        if listed and all(access_list(each) == listed for each in within):
-            os.setxattr(fd, _ACCESS_LIST, listed)
-        elif access_list(fd):  # of the directory's, whose users `path` does not let in
+        if acl and all(access_list(other) == acl for other in content_of):
+            os.setxattr(fd, _ACCESS_LIST, acl)
+        elif access_list(fd):  # inherited from the directory, with users who may not open `path`
             os.removexattr(fd, _ACCESS_LIST)
-    mode = mode_within(source, path, fd) & bits
-    os.fchmod(fd, mode & widest(within, fd) if within else mode)
+    mode = _limited_mode(source, path, fd) & bits
+    os.fchmod(fd, mode & common_mode(content_of, fd) if content_of else mode)
 
 
-def widest(within: Sequence[str], fd: int) -> int:
-    """Return the widest mode for `fd` that lets in its owner, and the users who may open all files `within`."""
+def common_mode(paths: Sequence[str], fd: int) -> int:
+    """Return the maximum mode of `fd` that admits its owner, and only users who may open all `paths`."""
     mode = 0o7777
-    for path in within:
-        mode &= 0o600 | mode_within(os.stat(path), path, fd)
+    for path in paths:
+        mode &= 0o600 | _limited_mode(os.stat(path), path, fd)
     return mode
 
 
-def limit_readers(fd: int, readers: Sequence[str]) -> None:
-    """Let a new file be read by its owner, and by users who may open all of some files: it has the first's group."""
+def limit_readers(fd: int, paths: Sequence[str]) -> None:
+    """Limit the readers of a new file to its owner, and to users who may open all `paths`."""
     with contextlib.suppress(OSError):
-        os.fchown(fd, -1, os.stat(readers[0]).st_gid)
+        os.fchown(fd, -1, os.stat(paths[0]).st_gid)
     with contextlib.suppress(OSError):
-        os.removexattr(fd, _ACCESS_LIST)  # of the directory's
-    os.fchmod(fd, widest(readers, fd) & 0o644)
+        os.removexattr(fd, _ACCESS_LIST)  # inherited from the directory
+    os.fchmod(fd, common_mode(paths, fd) & 0o644)
 
 
-def mode_within(source: os.stat_result, path: str | int, fd: int) -> int:
-    """Return the widest mode for `fd`, with the owner and group that it has, that lets no more users in than `path`."""
-    mode, own = stat.S_IMODE(source.st_mode), os.fstat(fd)
-    if (own.st_uid, own.st_gid) != (source.st_uid, source.st_gid):
-        mode &= 0o777  # set-uid for another owner would be a gift
+def _limited_mode(source: os.stat_result, path: str | int, fd: int) -> int:
+    """Return the maximum mode of `fd`, with its present owner and group, that admits only users of `path`."""
+    mode, status = stat.S_IMODE(source.st_mode), os.fstat(fd)
+    if (status.st_uid, status.st_gid) != (source.st_uid, source.st_gid):
+        mode &= 0o777  # the set-user-ID bit must not give the rights of another owner
     if access_list(fd) != access_list(path):
-        return mode & 0o700  # with a list the bits of the group are a limit for all users in the list
-    if own.st_gid != source.st_gid:
-        # Members of the old group are others now, and members of the new one had at least the rights of others.
+        return mode & 0o700  # with an access list the group bits limit all users in the list
+    if status.st_gid != source.st_gid:
+        # Members of the old group are now "others", and members of the new group had at least the rights of "others".
         common = mode >> 3 & mode & 0o7
         mode = mode & 0o700 | common << 3 | common
     return mode
 
 
 def access_list(file: str | int) -> bytes:
-    """Return the access control list of a file, b"" if it has none beyond its mode."""
-    return calls.attribute(file, _ACCESS_LIST, _NO_LIST)  # of a file that is gone it is not known
+    """Return the access control list of a file; b"" if the mode has all rights."""
+    return calls.attribute(file, _ACCESS_LIST, _NO_LIST)  # ENOENT is an error: the list of a removed file is unknown

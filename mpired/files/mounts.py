@@ -1,7 +1,4 @@
-"""File systems and their mounts: features, and the reach of locks.
-
-On some mounts no machine sees the locks of the others, so a free lock proves nothing there.
-"""
+"""Mounted file systems: their features, and whether locks are visible on other machines."""
 
 from __future__ import annotations
 
@@ -10,30 +7,30 @@ import functools
 import os
 from typing import NamedTuple
 
-# posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
+# These file systems implement posix_fallocate; on others the C library may write zeros instead.
 WITH_EXTENTS = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
-# Each call on these waits for another machine, or for another process.
+# On these file systems each call waits for another machine or process.
 _REMOTE = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "9p", "fuse"})
 
 
 class Mount(NamedTuple):
     """A mounted file system."""
 
-    kind: str = ""  # its type; "" if not known, as in a chroot(2)
+    kind: str = ""  # type of the file system; "" if unknown, such as in a chroot(2)
     options: frozenset[str] = frozenset()
-    is_remote: bool = False  # whether it is of other machines, or of another process
+    is_remote: bool = False  # whether another machine or process serves it
 
 
 @functools.lru_cache(maxsize=64)
 def mount_of_device(device: int) -> Mount:
     """Return the mount of a device."""
-    wanted = f"{os.major(device)}:{os.minor(device)}"
+    numbers = f"{os.major(device)}:{os.minor(device)}"
     with contextlib.suppress(OSError):
         for mount in lines("/proc/self/mountinfo"):
-            left, _, right = mount.partition(" - ")
-            if left.split()[2] == wanted:
-                kind, *_, of_all = right.split()
-                options = frozenset((left.split()[5] + "," + of_all).split(","))
+            mount_fields, _, system_fields = mount.partition(" - ")
+            if mount_fields.split()[2] == numbers:
+                kind, *_, system_options = system_fields.split()
+                options = frozenset((mount_fields.split()[5] + "," + system_options).split(","))
                 return Mount(kind, options, kind.partition(".")[0] in _REMOTE)
     return Mount()
 
@@ -45,16 +42,16 @@ def lines(path: str) -> list[str]:
 
 
 def preferred_nbytes(path: str) -> int:
-    """Return the best number of bytes to read and write at a time (`st_blksize`)."""
+    """Return the preferred number of bytes of a read or write (`st_blksize`)."""
     try:
         return os.stat(path).st_blksize
-    except OSError:  # raised again where the file is opened
+    except OSError:  # raised again when the file is opened
         return 0
 
 
-# A lock on an open file description is one of POSIX to these. So `local_lock=flock` is not among them.
-# File systems; options of their mounts by which locks end at the machine, "" for any; a way out.
-_SHORT = (
+# Mounts whose locks are not visible on other machines: file systems; mount options with this effect, "" if it needs
+# none; the start of a hint. NFS treats locks on open file descriptions as POSIX locks, so `local_lock=flock` is absent.
+_LOCAL_LOCKS = (
     ({"lustre"}, {"localflock", "noflock"}, "mount it with `-o flock`, or "),
     ({"nfs", "nfs4"}, {"nolock", "local_lock=all", "local_lock=posix"}, "mount without it, or "),
     ({"cifs", "smb3", "9p", "fuse.sshfs"}, {""}, ""),
@@ -62,11 +59,11 @@ _SHORT = (
 
 
 def obstacle(file: int | str) -> str | None:
-    """Return why locks of other machines are not seen on a file system, and a way out; None if they are."""
+    """Return why a file system does not show the locks of other machines, with a hint; None if it shows them."""
     kind, options, _ = mount_of_device(os.stat(file).st_dev)
-    for types, short, hint in _SHORT:
-        if kind in types and (found := short & (options | {""})):
-            mount = f"{kind} with `{min(found)}`" if min(found) else kind
+    for kinds, local_options, hint in _LOCAL_LOCKS:
+        if kind in kinds and (causes := local_options & (options | {""})):
+            mount = f"{kind} with `{min(causes)}`" if min(causes) else kind
             reason = f"its file system ({mount}) does not show the locks of other machines, so no update is safe"
             return f"{reason}; {hint}copy the file elsewhere"
     return None

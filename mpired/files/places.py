@@ -1,8 +1,7 @@
-"""Paths of files: mpired's own files beside a file, the look that finds them, and where results go.
+"""Paths: the names of mpired's own files beside a file, and checks of the paths of inputs and results.
 
-`.NAME.mpired` is there while a change of NAME is committed and perhaps not finished: the redo log, or a note that leads
-to it. `.NAME.mpired-new` is a draft of NAME. The leftovers of an interrupted command are found by these names alone, so
-no directory is listed.
+`.NAME.mpired` exists during a committed change of NAME: the redo log, or a note that leads to the log.
+`.NAME.mpired-new` is a draft of NAME. A recovery finds leftovers by these names, without a listing of the directory.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     import hashlib
 
 LOG, DRAFT, KEYS, _OLD_JOURNAL = ".%s.mpired", ".%s.mpired-new", "%s.mpired-keys", ".%s.mpired-journal"
-# Why such a file is not one of the user.
+# The error for each of mpired's own files as an input or result.
 _OWN_FILES = {
     LOG: "belongs to an unfinished change of {of}, and is not data; `mpired recover` of that file finishes the change",
     DRAFT: "is a draft of a command that writes {of}, not data; what an interrupted one left, the next removes",
@@ -37,46 +36,47 @@ _OWN_FILES = {
     ".%s.mpired-together": "has results that mpired 0.1 has not put in place yet, and puts there: `mpired recover` of"
     " one of them",
 }
-_LONGEST_BASE = 200
+_MAX_NAME_NBYTES = 200
 MARK = copying.OWN_ATTRIBUTES + "log"
-"""The attribute that a log has, and a file with several names (hard links) while its change is unfinished."""
+"""The attribute of a log, and during an unfinished change of a file with several hard links."""
 # Paths of descriptors of this process, which are never replaced.
 _NAMED_DESCRIPTORS = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
 _NUMBERED_DESCRIPTOR = r"(?:/dev/fd|/proc/self/fd)/([0-9]{1,9})"
 Inode = tuple[int, int]
-"""The identity of a file, by whatever name: its device and its number there."""
+"""The identity of a file: device and inode number."""
 inode: Callable[[os.stat_result], Inode] = operator.attrgetter("st_dev", "st_ino")
-"""The inode of a file by its status."""
+"""The inode of a file, from its status."""
 
 
 def digest(data: bytes = b"", nbytes: int = 16, person: bytes = b"") -> hashlib.blake2b:
-    """Return a digest, which can be updated by more data."""
-    import hashlib  # noqa: PLC0415 - with it comes OpenSSL, and few commands need a digest
+    """Return a digest, which can be updated."""
+    import hashlib  # noqa: PLC0415 - loads OpenSSL, and few commands need a digest
 
     return hashlib.blake2b(data, digest_size=nbytes, person=person)
 
 
 def own_path(path: str, form: str = LOG) -> str:
-    """Return the path of a file of our own beside a file, with a digest in the place of a long name."""
+    """Return the path of one of mpired's own files beside a file; a long name is replaced by a digest."""
     directory, slash, name = path.rpartition(os.sep)
-    if len(name) > _LONGEST_BASE // 4 and len(base := os.fsencode(name)) > _LONGEST_BASE:  # a character has 4 bytes
+    # A character has at most 4 bytes.
+    if len(name) > _MAX_NAME_NBYTES // 4 and len(base := os.fsencode(name)) > _MAX_NAME_NBYTES:
         name = f"{os.fsdecode(base[:100])}.{digest(base).hexdigest()}"
     return directory + slash + form % name
 
 
 class Place:
-    """A file by its name in an open directory."""
+    """A name in an open directory."""
 
-    durable = True  # whether its name is synced
+    durable = True  # whether the name is synced
 
     def __init__(self, name: str, path: str, dirfd: int, status: os.stat_result | None = None) -> None:
         self.directory, base = os.path.split(path)
-        self.status = status  # of the file that is replaced, or when it was locked; None if there is none
-        self.name = name  # the file in messages
+        self.status = status  # of the replaced or locked file; None for a new file
+        self.name = name  # of the file in messages
         self.path = path  # without symbolic links
-        self.dirfd = dirfd  # of its directory
-        self.base = os.fsencode(base)  # the name in the directory
-        self.pointer = os.fsencode(own_path(base))  # the name of its log, or of the note that leads to that
+        self.dirfd = dirfd  # of the directory
+        self.base = os.fsencode(base)  # name in the directory
+        self.pointer = os.fsencode(own_path(base))  # name of the log or note
         self.draft_name = os.fsencode(own_path(base, DRAFT))
 
     def neighbour(self, base: str | bytes) -> Place:
@@ -85,56 +85,55 @@ class Place:
 
 
 def sync_folders(places: Iterable[Place]) -> None:
-    """Bring the names in the directories of files to the disk, each directory once."""
+    """Sync the directories of files, each directory once."""
     for directory, place in {place.directory: place for place in places if place.durable}.items():
         with calls.errors_name(directory):
             calls.fsync_directory(place.dirfd)
 
 
 def has_log(path: str, status: os.stat_result | None = None) -> bool:
-    """Return whether a change of a file may be unfinished; its path is not a link."""
-    # By its status, if that is given, it is looked for by its other names too, which it has or perhaps had: to remove a
-    # name changes the time of its status alone.
+    """Return whether a file may have an unfinished change; its path is not a link."""
     if calls.status_at(own_path(path)) is not None:
         return True
-    may_be = status is not None and (calls.names_of(status) > 1 or status.st_ctime_ns != status.st_mtime_ns)
-    return may_be and bool(calls.attribute(path, MARK))
+    # The log may be beside another hard link of the file, which may be removed: that changes ctime, but not mtime.
+    may_have_mark = status is not None and (calls.names_of(status) > 1 or status.st_ctime_ns != status.st_mtime_ns)
+    return may_have_mark and bool(calls.attribute(path, MARK))
 
 
 def exists_error(path: str, *, appeared: bool = False) -> OutputExistsError:
-    """Return the error for a result that already exists, or has `appeared` since that was looked at."""
+    """Return the error for a result that already exists, or has `appeared` since the first check."""
     reason = "was created by another process" if appeared else "already exists"
     return OutputExistsError(path, f"{reason}; `overwrite=True` replaces it")
 
 
 def check_is_data(path: str, *, changes: bool = False) -> str:
-    """Return where a path, perhaps a link, leads; `BufferFileError` if mpired gives such names to files of its own.
+    """Return the path that a link leads to, or the path itself; refuse mpired's own files.
 
-    A file that `changes` has no update either that mpired 0.1 has left unfinished.
+    If the caller `changes` the file, an unfinished update of mpired 0.1 is refused too.
     """
-    followed = calls.followed(path)
-    for each in (path, followed):
-        for form, reason in _OWN_FILES.items() if ".mpired" in each else ():
-            base, (before, after) = os.path.basename(each.rstrip(os.sep)), form.split("%s")
-            of = base.removeprefix(before).removesuffix(after)
-            if of and base == before + of + after:
-                raise BufferFileError(path, reason.format(of=of))
-    if changes and calls.status_at(journal := own_path(followed, _OLD_JOURNAL)) is not None:
+    target = calls.followed(path)
+    for candidate in (path, target):
+        for form, reason in _OWN_FILES.items() if ".mpired" in candidate else ():
+            base, (prefix, suffix) = os.path.basename(candidate.rstrip(os.sep)), form.split("%s")
+            name = base.removeprefix(prefix).removesuffix(suffix)
+            if name and base == prefix + name + suffix:
+                raise BufferFileError(path, reason.format(of=name))
+    if changes and calls.status_at(journal := own_path(target, _OLD_JOURNAL)) is not None:
         reason = f"has an update that mpired 0.1 did not finish ({journal})"
         raise BufferFileError(path, f"{reason}; finish it with that version: `mpired recover {path}`")
-    return followed
+    return target
 
 
-def check_are_data(words: Iterable[object], *, are_inputs: bool = False) -> None:
-    """Check the paths among the arguments of a call, before one is opened or recovered; inputs are read."""
-    # Else a file of such a name, which may be anything, could go with the recovery of the file that it is beside;
-    # and to open a FIFO again would wait for a writer that never comes.
+def check_are_data(arguments: Iterable[object], *, are_inputs: bool = False) -> None:
+    """Refuse mpired's own files, and inputs that are the same pipe, among the arguments of a call."""
+    # All arguments are checked before a file is opened: a recovery could remove an own file, and a second opening of a
+    # FIFO would wait forever.
     pipes: dict[Inode, str] = {}
-    for path in (os.fspath(word) for word in words if isinstance(word, str | os.PathLike)):
+    for path in (os.fspath(argument) for argument in arguments if isinstance(argument, str | os.PathLike)):
         is_stdin = are_inputs and path == "-"
         try:
             status = os.fstat(0) if is_stdin else os.lstat(path)
-        except (OSError, ValueError):  # raised again where the file is opened
+        except (OSError, ValueError):  # raised again when the file is opened
             status = None
         is_link = status is not None and stat.S_ISLNK(status.st_mode)
         if ".mpired" in path or is_link:
@@ -151,13 +150,13 @@ def check_are_data(words: Iterable[object], *, are_inputs: bool = False) -> None
 
 
 def in_the_way(paths: Iterable[str]) -> list[OutputExistsError]:
-    """Return an error for each result that already exists; objects of stores are not looked at."""
+    """Return an error for each result file that already exists; objects of stores are not checked."""
     return [exists_error(path) for path in paths if not (is_stream(path) or is_url(path)) and os.path.isfile(path)]
 
 
 def check_stdout(path: str) -> None:
-    """Raise `OSError` if a path is standard output, and the caller has closed that."""
-    if path == "-" and sys.__stdout__ is None:  # descriptor 1 may be any file by now
+    """Raise `OSError` if a path is standard output, and standard output is closed."""
+    if path == "-" and sys.__stdout__ is None:  # another file may have descriptor 1
         raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
 
 
@@ -171,13 +170,13 @@ def warn_of_hard_links(paths: Iterable[str]) -> None:
 
 
 def descriptor_of(path: str) -> int | None:
-    """Return the number of the descriptor that a path means, None if it is an ordinary path."""
+    """Return the descriptor that a path such as `/dev/fd/3` denotes, or None."""
     numbered = re.fullmatch(_NUMBERED_DESCRIPTOR, path)
     return int(numbered[1]) if numbered else _NAMED_DESCRIPTORS.get(path)
 
 
 def is_stream(path: str) -> bool:
-    """Return whether `path` is a stream: `-`, a descriptor, a FIFO, a device, a socket."""
+    """Return whether a path is a stream: `-`, a descriptor, a FIFO, a device or a socket."""
     if (path == "-" or path.startswith(("/dev/", "/proc/"))) and descriptor_of(path) is not None:
         return True
     try:
@@ -188,10 +187,10 @@ def is_stream(path: str) -> bool:
 
 
 def is_terminal(path: str) -> bool:
-    """Return whether `path` is a terminal."""
-    if (number := descriptor_of(path)) is not None:
-        return os.isatty(number)
-    with contextlib.suppress(OSError):  # raised again by the opening for writing
+    """Return whether a path is a terminal."""
+    if (fd := descriptor_of(path)) is not None:
+        return os.isatty(fd)
+    with contextlib.suppress(OSError):  # raised again when the output is opened
         if stat.S_ISCHR(os.stat(path).st_mode):
             fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
             with os.fdopen(fd, "wb", buffering=0) as device:

@@ -1,4 +1,4 @@
-"""Files for intermediate results, results that are streams, and how results are compressed."""
+"""Scratch files for intermediate results, results that are streams, and the compression of results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Compression(NamedTuple):
 
     @classmethod
     def of(cls, path: str, level: int | None) -> Compression | None:
-        """Return the compression of a result by its name, None if it is not compressed."""
+        """Return the compression of a result by its suffix; None if the result is not compressed."""
         if not path.lower().endswith(codecs.SUFFIXES) or (codec := codecs.by_suffix(path)) is None:
             return None
         if level is not None and level not in codec.levels:
@@ -37,12 +37,12 @@ class Compression(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """The memory that it takes."""
-        megabytes = max(needed for least, needed in self.codec.packing.items() if least <= self.level)
+        """The memory needed for compression, in bytes."""
+        megabytes = max(needed for min_level, needed in self.codec.packing.items() if min_level <= self.level)
         return self.codec.library + (megabytes << 20)
 
     def blocks(self, fd: int) -> Iterator[bytes | memoryview]:
-        """Yield the bytes of a file, compressed."""
+        """Yield the compressed bytes of a file."""
         packer = self.codec.packer(self.level)
         for block in calls.blocks(fd, 0, os.fstat(fd).st_size):
             if packed := packer.compress(block):
@@ -50,38 +50,38 @@ class Compression(NamedTuple):
         yield packer.flush()
 
     def pack(self, source: int, target: int) -> None:
-        """Compress a file into an empty one."""
-        done = 0
+        """Compress a file into an empty file."""
+        offset = 0
         with step("compressing results"):
             for block in self.blocks(source):
-                calls.pwrite_all(target, block, done)
-                done += len(block)
+                calls.pwrite_all(target, block, offset)
+                offset += len(block)
 
 
 class Scratch(calls.Closing):
-    """A file without a name for intermediate results; it is gone when closed, and after any crash."""
+    """A file without a name for intermediate results; it disappears when it is closed, and after a crash."""
 
     fd: int
     name: str  # in messages
-    directory: str | None = None  # where other scratch files for it are; None for the place of temporary files
+    directory: str | None = None  # of more scratch files for this result; None for the temporary directory
 
     def __init__(
         self,
-        directory: str | None = None,  # of its bytes; None for the place of temporary files
-        name: str | None = None,  # in messages, such as that of the result; None for its place
+        directory: str | None = None,  # None for the temporary directory
+        name: str | None = None,  # in messages, such as the name of the result; None for the directory
     ) -> None:
-        place = directory or temporary_directory()
-        self.name = name or place
+        folder = directory or temporary_directory()
+        self.name = name or folder
         own_name = b".%b.mpired-tmp" % os.urandom(8).hex().encode()
-        with calls.errors_name(self.name), calls.directory(place) as dirfd:
+        with calls.errors_name(self.name), calls.directory(folder) as dirfd:
             self.fd, is_named = create(own_name, dirfd)
             if is_named:
                 calls.unlink(own_name, dirfd)
-        self._end = weakref.finalize(self, calls.close_quietly, self.fd)  # the copy of a stream ends with its source
+        self._close_fd = weakref.finalize(self, calls.close_quietly, self.fd)  # for copies of streams, without a block
 
     @property
     def shared(self) -> calls.SharedFile:
-        """The file for the tasks of an engine: this process and its children can open it while it is open here."""
+        """The file in the tasks of an engine; this process and its children can open it."""
         return calls.SharedFile(f"/proc/{os.getpid()}/fd/{self.fd}")
 
     def allocate(self, nbytes: int) -> None:
@@ -91,7 +91,7 @@ class Scratch(calls.Closing):
 
     @contextlib.contextmanager
     def created(self) -> Generator[int, None, None]:
-        """Open the file for the block, unless it is open."""
+        """Yield the descriptor of the file, which is opened for the block if it is not open."""
         with calls.errors_name(self.name):
             fd = self.fd if self.fd >= 0 else self.shared.open()
             try:
@@ -101,19 +101,19 @@ class Scratch(calls.Closing):
                     calls.close_quietly(fd)
 
     def close(self) -> None:
-        """Close the file, which ends with that."""
-        self._end()
+        """Close the file, which then disappears."""
+        self._close_fd()
         self.fd = -1
 
 
 class StreamOutput(Scratch):
-    """A result for standard output, a FIFO or a device: nothing is sent before all of it is known."""
+    """A result for standard output, a FIFO or a device, which is sent when it is complete."""
 
     def __init__(
         self,
         path: str,
-        number: int | None,  # of the descriptor that the path means
-        packing: Compression | None = None,  # how it is compressed
+        number: int | None,  # descriptor of a path such as `/dev/fd/3`
+        packing: Compression | None = None,
     ) -> None:
         self.stream_name = "standard output" if path == "-" else path  # in messages
         super().__init__(name=f"{self.stream_name}, kept in {temporary_directory()} first")
@@ -122,12 +122,12 @@ class StreamOutput(Scratch):
 
     @cached_property
     def _stream(self) -> int:
-        # A second opening of a descriptor would start at offset 0 of a redirected file and write over its bytes. That
-        # of a FIFO waits for its reader.
+        # To open a redirected file again would start at its offset 0, and overwrite its bytes. To open a FIFO waits for
+        # its reader.
         return os.open(self._path, os.O_WRONLY | os.O_CLOEXEC) if self._number is None else os.dup(self._number)
 
     def flow(self) -> int | None:
-        """Return the stream, for a result that is sent in order as it is computed; None if it is compressed."""
+        """Return the stream, for a result that is sent while it is computed; None if it is compressed."""
         if self._packing is not None:
             return None
         with calls.errors_name(self.stream_name):
@@ -135,18 +135,18 @@ class StreamOutput(Scratch):
             return self._stream
 
     def check(self) -> None:
-        """Open the stream, and raise `OSError` if it takes nothing, as far as that can be known before."""
+        """Open the stream, and raise `OSError` if it is known to refuse bytes; a FIFO is not checked."""
         if self._number is None and stat.S_ISFIFO(os.stat(self._path).st_mode):
-            return  # its opening waits for its reader
+            return
         with calls.errors_name(self.stream_name):
             calls.write_all(self._stream, b"")
-            gone = select.poll()
-            gone.register(self._stream, 0)
-            if any(events & select.POLLERR for _, events in gone.poll(0)):
+            poll = select.poll()
+            poll.register(self._stream, 0)
+            if any(events & select.POLLERR for _, events in poll.poll(0)):
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
     def commit(self, on_commit: Callable[[], None]) -> None:
-        """Send all bytes, unless the result has flowed."""
+        """Send the result, unless it was sent while it was computed."""
         with calls.errors_name(self.stream_name):
             stream = self._stream
             if not self._flowing:
@@ -156,29 +156,29 @@ class StreamOutput(Scratch):
         on_commit()
 
     def close(self) -> None:
-        """Close the stream too, so that its reader gets to the end."""
+        """Close the scratch file and the stream, whose reader then gets the end of file."""
         super().close()
         if "_stream" in self.__dict__:
             calls.close_quietly(self._stream)
 
 
 def temporary_directory() -> str:
-    """Return the first of the usual places for temporary files that can be written to."""
-    usual = [os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"]  # noqa: S108 - the file has no name there
-    return next((place for place in usual if place and os.access(place, os.W_OK | os.X_OK)), os.curdir)
+    """Return the first writable directory for temporary files."""
+    folders = [os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"]  # noqa: S108 - the file has no name there
+    return next((folder for folder in folders if folder and os.access(folder, os.W_OK | os.X_OK)), os.curdir)
 
 
 def create(name: bytes, dirfd: int, *, named: bool = False) -> tuple[int, bool]:
-    """Create a locked file, under a name of our own only if it has to be named; return whether it is."""
-    # The lock shows other commands that the owner lives. `FileExistsError` if something has the name.
+    """Create a locked file, with a name if `named` or necessary; return descriptor and whether the file is named."""
+    # The lock shows other commands that the owner runs. `FileExistsError` if another file has the name.
     fd = None if named else calls.open_unnamed(dirfd)
     is_named = fd is None
     if fd is None:
         fd = calls.open_new(name, dirfd)
     try:
         if is_named:
-            os.fchmod(fd, 0o600)  # so that this user can open it again, whatever the umask takes away
-        # Without locks it counts as locked, because no process can lock it.
+            os.fchmod(fd, 0o600)  # the umask may not allow this user to open the file again
+        # None: on a file system without locks no process can take the file for a leftover.
         if calls.lock(fd) is False or (is_named and not calls.leads_to(name, dirfd, fd)):
             reason = "was taken for a leftover before it was locked"
             raise FileExistsError(errno.EEXIST, reason)  # noqa: TRY301 - it is removed below
@@ -192,9 +192,9 @@ def create(name: bytes, dirfd: int, *, named: bool = False) -> tuple[int, bool]:
 
 
 def remove_dead(name: bytes, dirfd: int, *, alone: bool = False) -> bool:
-    """Remove a file with a name of our own that a command of this user has left; return whether there was one."""
-    # A living command holds a lock on its file. Where locks do not show that, it is removed only if the user asserts
-    # that this command works `alone`.
+    """Remove one of mpired's own files that an ended command of this user has left; return whether it was removed."""
+    # A running command holds a lock on its file. If locks are not reliable, the file is removed only if the caller is
+    # `alone`.
     try:
         fd = calls.open_regular(name, os.O_RDWR, dirfd)
     except OSError:

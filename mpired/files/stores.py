@@ -1,6 +1,6 @@
-"""Requests to object stores, through obstore, with their errors in words; and results that are objects.
+"""Object stores: requests through obstore, their errors, and results that are objects.
 
-A store is made from the URL in each process that needs it, with the credentials that this process finds.
+Each process makes its own store from the URL, with the credentials in its environment.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from mpired.errors import (
 from mpired.files import calls
 from mpired.files.places import exists_error
 from mpired.files.scratch import Compression, Scratch
-from mpired.files.urls import SERVERS, STORES, place_of, query_of
+from mpired.files.urls import SERVERS, STORES, object_of, query_of
 from mpired.log import step
 
 _T = TypeVar("_T")
 
 THREADS = 32
-"""The most requests of the command itself at the same time."""
+"""The maximum number of simultaneous requests of a process."""
 RETRYING = {"max_retries": 10}
-"""Repetitions of a request, with pauses of some seconds together."""
-_KEYS = (
+"""The configuration of retries; the pauses take some seconds altogether."""
+_CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
@@ -49,13 +49,13 @@ _KEYS = (
     "AWS_SKIP_SIGNATURE",
 )
 _PROFILE = ("AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE")
-_WAYS_IN = {
+_HINTS = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile of ~/.aws with boto3 installed,"
     " or AWS_SKIP_SIGNATURE=true for a public bucket",
     "gs": "set GOOGLE_SERVICE_ACCOUNT to a file of credentials, or GOOGLE_SKIP_SIGNATURE=true for a public bucket",
     "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or a token of AZURE_STORAGE_SAS_KEY",
 }
-# Where machines of a cloud get credentials, which is asked last.
+# A request for the credentials of a virtual machine in a cloud, which the library tries last.
 _NO_CREDENTIALS = re.compile(
     r"169\.254\.169\.254|metadata\.google|token request|Missing ?(Account|Credential|AccessKeyId|SecretAccessKey)",
     re.ASCII,
@@ -64,114 +64,115 @@ _SIGN_AGAIN = "its signature is not valid, or not any more; ask for a new URL th
 _STATUS = re.compile(r"Server returned non-2xx status code: (\d{3} ?[^:\n]*)")
 _NOT_A_NAME = "has a name with an empty part, `.`, `..` or a control character, which cannot be asked for"
 _RETRIES = re.compile(r"after (\d+) retries")
-_MOST_STORES = 256  # each URL with a query is one, of about 100 KiB and a connection
+_MAX_STORES = 256  # each URL with a query has its own store, of about 100 KiB and a connection
 _NOT_FOUND, _NO_RANGE = "404", "416"
-_PAGE_OF_LIST = 1000  # what stores send at most
+_LIST_PAGE = 1000  # names; the maximum of stores
 _SINGLE_NBYTES = 64 << 20
-"""The most bytes that are put by one request; more are put in parts, which become an object at the end."""
+"""The maximum size of an object that is sent by one request; larger objects are sent in parts."""
 _PART_NBYTES = 8 << 20
-_PARTS_AT_A_TIME = 4
-_MOST_PARTS = 9_000  # stores take 10,000
-# Seconds that a request which may make the object has to end in after an interruption.
+_SIMULTANEOUS_PARTS = 4
+_MAX_PARTS = 9_000  # stores allow 10,000
+# Time limit, in seconds, for the end of a request after an interruption, because the request may make the object.
 _PATIENCE = 20
 
 
 class Version(NamedTuple):
-    """The size of an object, and values that change with its bytes."""
+    """The version of an object: its size, and values that change with its bytes."""
 
     nbytes: int
-    etag: str | None  # None if the store has none
-    modified: float
+    etag: str | None  # None if the store does not send one
+    modified: float  # seconds since 1970
 
     @classmethod
     def of(cls, meta: Any) -> Version:
         """Return the version in the answer of a store."""
         etag = meta["e_tag"]
-        if etag and not etag.endswith('"'):  # Azure leaves the quotes (RFC 9110, 8.8.3) out in lists
+        if etag and not etag.endswith('"'):  # lists of Azure have no quotes (RFC 9110, 8.8.3)
             etag = f'"{etag}"'
         return cls(meta["size"], etag, meta["last_modified"].timestamp())
 
     def is_like(self, other: Version) -> bool:
-        """Return whether another answer is about the same bytes."""
+        """Return whether both versions have the same bytes."""
         if self.etag is None or other.etag is None:
             return self[::2] == other[::2]
         return self[:2] == other[:2]
 
 
 class GoneError(Exception):
-    """Raised when an object has changed since the first request, or has no byte in the requested range."""
+    """Raised if an object has changed since the first request, or is shorter than the requested range."""
 
 
 _DENIED = {"PermissionDeniedError": "access is denied", "UnauthenticatedError": "the credentials are not valid"}
 
 
 def get(url: str, start: int, stop: int, version: Version | None = None) -> tuple[memoryview, Version]:
-    """Return the bytes of an object from `start` to `stop`, or fewer at its end, and its version."""
+    """Return the bytes of an object from `start` to `stop`, or to its end, and its version."""
     options: dict[str, Any] = {"range": (start, stop)}
     if version is not None and version.etag is not None and not version.etag.startswith("W/"):
         options["if_match"] = version.etag
 
-    def answered(store: Any, key: str) -> tuple[memoryview, Version]:
+    def request(store: Any, key: str) -> tuple[memoryview, Version]:
         answer = _obstore().get(store, key, options=options)
-        found = Version.of(answer.meta)
-        if version is not None and not version.is_like(found):
+        current = Version.of(answer.meta)
+        if version is not None and not version.is_like(current):
             raise GoneError
-        return memoryview(answer.bytes()), found
+        return memoryview(answer.bytes()), current
 
-    return _called(url, answered)
+    return _send(url, request)
 
 
-def look(url: str) -> Version | None:
-    """Return the version of an object, None if there is none. Raises the errors of `get`."""
+def version_of(url: str) -> Version | None:
+    """Return the version of an object; None if it does not exist. Raises the errors of `get`."""
 
-    def answered(store: Any, key: str) -> Version:
-        # A URL that is signed for GET is refused for HEAD.
+    def request(store: Any, key: str) -> Version:
+        # Servers refuse HEAD for a URL that is signed for GET.
         return Version.of(_obstore().get(store, key).meta if query_of(url) else _obstore().head(store, key))
 
     try:
-        return _called(url, answered)
+        return _send(url, request)
     except FileNotFoundError:
         return None
 
 
 def names_in(url: str, folder: str) -> list[str]:
-    """Return the names of the objects in a folder of the store of a URL, and of the folders there, with a slash."""
-    found = _called(url, lambda store, _key: _obstore().list_with_delimiter(store, folder or None))
-    return [*(each["path"] for each in found["objects"]), *(f"{each}/" for each in found["common_prefixes"])]
+    """Return the names of the objects in a folder of the store, and of its subfolders, which end with a slash."""
+    answer = _send(url, lambda store, _key: _obstore().list_with_delimiter(store, folder or None))
+    names = [meta["path"] for meta in answer["objects"]]
+    return [*names, *(f"{prefix}/" for prefix in answer["common_prefixes"])]
 
 
-def versions_under(url: str, folder: str, most: int | None = None) -> dict[str, Version]:
-    """Return the names and versions of all objects in a folder and the folders in it."""
+def versions_under(url: str, folder: str, limit: int | None = None) -> dict[str, Version]:
+    """Return the versions of all objects in a folder and its subfolders, by name."""
 
-    def listed(store: Any, _key: str) -> dict[str, Version]:
-        found: dict[str, Version] = {}
-        for page in _obstore().list(store, folder or None, chunk_size=_PAGE_OF_LIST):
-            found |= {each["path"]: Version.of(each) for each in page}
-            if most is not None and len(found) > most:
-                raise BufferFileError(url, f"has more than {most} objects under it; put them into fewer")
-        return found
+    def request(store: Any, _key: str) -> dict[str, Version]:
+        versions: dict[str, Version] = {}
+        for page in _obstore().list(store, folder or None, chunk_size=_LIST_PAGE):
+            versions |= {meta["path"]: Version.of(meta) for meta in page}
+            if limit is not None and len(versions) > limit:
+                raise BufferFileError(url, f"has more than {limit} objects under it; put them into fewer")
+        return versions
 
-    return _called(url, listed)
+    return _send(url, request)
 
 
-begun = ThreadPoolExecutor(THREADS).submit
+submit = ThreadPoolExecutor(THREADS).submit
 """Calls a function in a thread, and returns its future."""
 
 
-def _called(url: str, request: Callable[[Any, str], _T]) -> _T:
-    """Return the answer to a request to a store. A signal ends only the waiting of the main thread."""
-    place = place_of(url)
+def _send(url: str, request: Callable[[Any, str], _T]) -> _T:
+    """Return the answer to a request. A signal ends only the wait of the main thread, not the request."""
+    place = object_of(url)
     _obstore(url)
 
-    def answered() -> _T:
+    def answer() -> _T:
         return request(_store(place.root), place.key)
 
     try:
         if threading.current_thread() is threading.main_thread():
-            return interrupts.interruptible(begun(answered).result)
-        return answered()
+            return interrupts.interruptible(submit(answer).result)
+        return answer()
     except BaseException as error:  # noqa: BLE001 - an error of another kind is raised again
-        _raise_again(url, error)
+        _raise_store_error(url, error)
 
 
 def _obstore(url: str = "") -> Any:
@@ -183,9 +184,9 @@ def _obstore(url: str = "") -> Any:
     return obstore
 
 
-@functools.lru_cache(_MOST_STORES)
+@functools.lru_cache(_MAX_STORES)
 def _store(root: str) -> Any:
-    """Return the store of a bucket or a server, or of one object with its query."""
+    """Return the store of a bucket, of a server, or of one object with a query."""
     from obstore.store import HTTPStore, from_url  # noqa: PLC0415 - as above
 
     scheme = root.partition("://")[0]
@@ -196,36 +197,37 @@ def _store(root: str) -> Any:
         options["client_options"] = {"default_headers": {"Authorization": login}}
     if scheme == "s3" and (provider := _profile()) is not None:
         options["credential_provider"] = provider
-    # Of a host of Amazon or Azure the library would make a store that asks for credentials.
+    # For a host of Amazon or Azure `from_url` would make a store that needs credentials.
     return (HTTPStore.from_url if scheme in SERVERS else from_url)(root, **options)
 
 
 def _login(root: str) -> str | None:
-    """Return the login of ~/.netrc for the host of a URL, as a header; None if there is none."""
+    """Return the header with the login of ~/.netrc for the host of a URL, or None."""
     path = os.path.expanduser("~/.netrc")
     if not os.path.exists(path):
         return None
     try:
-        found = netrc.netrc().hosts.get(urlsplit(root).hostname or "")  # not its default, which is for any host
-    except netrc.NetrcParseError:  # whose text may have a password
+        login = netrc.netrc().hosts.get(urlsplit(root).hostname or "")  # without the default login for all hosts
+    except netrc.NetrcParseError:  # its message may have a password
         reason = "is not this user's alone, or has more than entries as `machine HOST login USER password PASSWORD`"
         raise UsageError(path, f"{reason}; `chmod 600` it, or correct it") from None
-    if found is None:
+    if login is None:
         return None
-    return f"Basic {base64.b64encode(f'{found[0]}:{found[2]}'.encode()).decode()}"
+    user, _, password = login
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
 def _profile() -> Any:
-    """Return the provider of the credentials of a profile, from boto3; None if the environment has others."""
+    """Return the boto3 provider of the credentials of a profile; None if no profile is used."""
     files = map(os.path.exists, map(os.path.expanduser, ("~/.aws/credentials", "~/.aws/config")))
-    if any(map(os.environ.get, _KEYS)) or not (any(map(os.environ.get, _PROFILE)) or any(files)):
+    if any(map(os.environ.get, _CREDENTIALS)) or not (any(map(os.environ.get, _PROFILE)) or any(files)):
         return None
     try:
-        import boto3  # noqa: PLC0415 - found if it is installed
+        import boto3  # noqa: PLC0415 - optional
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - as above
         from obstore.auth.boto3 import Boto3CredentialProvider  # noqa: PLC0415 - as above
     except ImportError:
-        if name := os.environ.get("AWS_PROFILE"):  # which the role of a machine would take the place of
+        if name := os.environ.get("AWS_PROFILE"):  # without boto3 the role of the machine would be used instead
             reason = f"names the profile {name!r}, which needs boto3; {installation('boto3')}, or set AWS_ACCESS_KEY_ID"
             raise UsageError("AWS_PROFILE", reason) from None
         return None
@@ -236,8 +238,8 @@ def _profile() -> Any:
         raise UsageError("AWS_PROFILE", f"gives no credentials ({error})") from None
 
 
-def _raise_again(url: str, error: BaseException) -> NoReturn:
-    """Raise an error of the library in our own words, and another error as it is."""
+def _raise_store_error(url: str, error: BaseException) -> NoReturn:
+    """Raise the error of mpired for an error of the library; raise other errors unchanged."""
     text, kind = without_secrets(str(error)), type(error).__name__
     status = _STATUS.search(text)
     answer = status[1].strip() if status else ""
@@ -246,31 +248,30 @@ def _raise_again(url: str, error: BaseException) -> NoReturn:
     if kind == "AlreadyExistsError":
         raise exists_error(url, appeared=True) from None
     if isinstance(error, FileNotFoundError) or answer.startswith(_NOT_FOUND):
-        what = "there is no such bucket" if "NoSuchBucket" in text else "there is no such object"
-        raise FileNotFoundError(errno.ENOENT, what, url) from None
+        reason = "there is no such bucket" if "NoSuchBucket" in text else "there is no such object"
+        raise FileNotFoundError(errno.ENOENT, reason, url) from None
     if denied := _DENIED.get(kind) or (_NO_CREDENTIALS.search(text) and "there are no credentials"):
-        way_in = _SIGN_AGAIN if query_of(url) else _WAYS_IN.get(place_of(url).scheme)
-        raise PermissionError(errno.EACCES, f"{denied}; {way_in}" if way_in else denied, url) from None
+        hint = _SIGN_AGAIN if query_of(url) else _HINTS.get(object_of(url).scheme)
+        raise PermissionError(errno.EACCES, f"{denied}; {hint}" if hint else denied, url) from None
     if kind == "NotSupportedError":
         raise BufferFileError(url, "its server sends no ranges of bytes; write it to a file first") from None
-    if kind == "InvalidPathError":  # in a list of names
+    if kind == "InvalidPathError":  # of an object in a list
         reason = "has an object beside it whose name has an empty part, `.`, `..` or a control character"
         raise UsageError(url, f"{reason}, so that its store cannot be listed; name the objects one by one") from None
     if isinstance(error, ValueError) and not isinstance(error, MpiredError):
-        words = f"is not a URL that can be asked for ({text.splitlines()[0]})"
-        raise UsageError(url, _NOT_A_NAME if "parse path" in text else words) from None
+        reason = f"is not a URL that can be asked for ({text.splitlines()[0]})"
+        raise UsageError(url, _NOT_A_NAME if "parse path" in text else reason) from None
     if kind != "PanicException" and not isinstance(error, _obstore().exceptions.BaseError):
         raise error
     retries = _RETRIES.search(text)
     times = f", after {retries[1]} repetitions" if retries and retries[1] != "0" else ""
-    words = " ".join(text.partition("\n\nDebug source")[0].split())[:200]
-    raise OSError(
-        errno.EIO, f"the store answers {answer}{times}" if answer else f"the store fails ({words})", url
-    ) from None
+    message = " ".join(text.partition("\n\nDebug source")[0].split())[:200]
+    reason = f"the store answers {answer}{times}" if answer else f"the store fails ({message})"
+    raise OSError(errno.EIO, reason, url) from None
 
 
 class RemoteOutput(Scratch):
-    """A result that is an object of a store: it appears whole, or not at all."""
+    """A result that is an object of a store, which appears completely or not at all."""
 
     def __init__(
         self,
@@ -280,14 +281,14 @@ class RemoteOutput(Scratch):
         packing: Compression | None = None,
     ) -> None:
         self._url, self._overwrite = url, overwrite
-        self._before = check_new(url, overwrite=overwrite)
+        self._replaced = check_new(url, overwrite=overwrite)
         super().__init__()
         self.name = f"{url}, kept in {self.name} first"
         self._packing = packing
-        self._stopped = False  # whether sending has to end
+        self._is_interrupted = False
 
     def commit(self, on_commit: Callable[[], None]) -> None:
-        """Put the object: the end of the last request is the commit point."""
+        """Send the object; the end of the last request is the commit point."""
         with contextlib.ExitStack() as stack:
             fd = self.fd
             if self._packing is not None:
@@ -295,78 +296,78 @@ class RemoteOutput(Scratch):
                 with calls.errors_name(self.name):
                     self._packing.pack(self.fd, fd)
             nbytes = os.fstat(fd).st_size
-            if not self._overwrite and nbytes > _SINGLE_NBYTES and look(self._url) is not None:
+            if not self._overwrite and nbytes > _SINGLE_NBYTES and version_of(self._url) is not None:
                 raise exists_error(self._url, appeared=True)
-            sent = begun(self._send, fd, nbytes)
+            future = submit(self._put, fd, nbytes)
             try:
                 with step("sending results"):
-                    sent.result()
+                    future.result()
                 on_commit()
             except Exception as error:  # noqa: BLE001 - raised again
                 self._check_failure(error, fd, nbytes)
                 on_commit()
             except BaseException:
-                self._stopped = True
-                if wait([sent], _PATIENCE).not_done:
+                self._is_interrupted = True
+                if wait([future], _PATIENCE).not_done:
                     reason = "was interrupted while it was sent; look whether it is there"
                     raise UnconfirmedError(self._url, reason) from None
-                if sent.exception() is not None:
+                if future.exception() is not None:
                     raise
-                on_commit()  # the interruption came too late
+                on_commit()  # the object was complete before the interruption
 
-    def _send(self, fd: int, nbytes: int) -> None:
-        """Put the bytes of a file, in a thread."""
+    def _put(self, fd: int, nbytes: int) -> None:
+        """Send the bytes of a file, in a thread."""
         content: Any = self._blocks(fd, nbytes)
-        part = max(_PART_NBYTES, -(-nbytes // _MOST_PARTS))
-        options: dict[str, Any] = {"chunk_size": part, "max_concurrency": _PARTS_AT_A_TIME}
+        part_nbytes = max(_PART_NBYTES, -(-nbytes // _MAX_PARTS))
+        options: dict[str, Any] = {"chunk_size": part_nbytes, "max_concurrency": _SIMULTANEOUS_PARTS}
         if nbytes <= _SINGLE_NBYTES:
             mode = "overwrite" if self._overwrite else "create"
             content, options = calls.pread_some(fd, nbytes, 0), {"mode": mode, "use_multipart": False}
-        _called(self._url, lambda store, key: _obstore().put(store, key, content, **options))
+        _send(self._url, lambda store, key: _obstore().put(store, key, content, **options))
 
     def _blocks(self, fd: int, nbytes: int) -> Iterator[bytes]:
         for block in calls.blocks(fd, 0, nbytes):
-            if self._stopped:
-                raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))  # then the parts are given up
+            if self._is_interrupted:  # the error lets the library discard the parts
+                raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
             yield bytes(block)
 
     def _check_failure(self, error: Exception, fd: int, nbytes: int) -> None:
-        """Raise the error of a failure, unless the object exists all the same, with exactly the content of a file."""
-        appeared = isinstance(error, OutputExistsError)  # the first of two requests that are the same may have made it
+        """Raise the error of a failed request, unless the store has the complete object."""
+        appeared = isinstance(error, OutputExistsError)  # perhaps made by the first of two attempts of the library
         if not appeared and not (isinstance(error, OSError) and error.errno == errno.EIO):
             raise error
         try:
-            found = look(self._url)
+            version = version_of(self._url)
         except OSError:
-            what = "it could not be looked at; look whether the object is there"
+            state = "it could not be looked at; look whether the object is there"
         else:
-            if found == self._before:
+            if version == self._replaced:
                 raise error
-            if found is not None and nbytes <= _SINGLE_NBYTES:  # one request, so the ETag is a digest
+            if version is not None and nbytes <= _SINGLE_NBYTES:  # sent by one request, so the ETag is the MD5 digest
                 digest = hashlib.md5(usedforsecurity=False)
                 for block in calls.blocks(fd, 0, nbytes):
                     digest.update(block)
-                if found.etag == f'"{digest.hexdigest()}"':
+                if version.etag == f'"{digest.hexdigest()}"':
                     return
-            what = "it was another object; look whether it is the result"
+            state = "it was another object; look whether it is the result"
         if appeared:
             raise error
-        raise UnconfirmedError(self._url, f"{getattr(error, 'strerror', error)}, and then {what}") from None
+        raise UnconfirmedError(self._url, f"{getattr(error, 'strerror', error)}, and then {state}") from None
 
 
 def sending_nbytes(nbytes: int) -> int:
-    """Return the memory needed to send a result with elements of `nbytes`."""
-    # A result as text may have twice the bytes.
-    return min(2 * nbytes + _PART_NBYTES, max(_SINGLE_NBYTES, (_PARTS_AT_A_TIME + 1) * _PART_NBYTES))
+    """Return the memory needed to send a result with elements of `nbytes`, in bytes."""
+    # A text format may need twice as many bytes.
+    return min(2 * nbytes + _PART_NBYTES, max(_SINGLE_NBYTES, (_SIMULTANEOUS_PARTS + 1) * _PART_NBYTES))
 
 
 def check_new(url: str, *, overwrite: bool) -> Version | None:
-    """Return the version of an object at a URL, if a result may be put there."""
-    if place_of(url).scheme not in STORES:
-        takers = ", ".join(f"{name}://" for name in STORES)
-        reason = f"is of a server that may show a part of a result; write to {takers} or a file"
+    """Check that a result can be written to a URL; return the version of the replaced object, or None."""
+    if object_of(url).scheme not in STORES:
+        schemes = ", ".join(f"{scheme}://" for scheme in STORES)
+        reason = f"is of a server that may show a part of a result; write to {schemes} or a file"
         raise UsageError(url, reason)
-    there = look(url)
-    if there is not None and not overwrite:
+    version = version_of(url)
+    if version is not None and not overwrite:
         raise exists_error(url)
-    return there
+    return version

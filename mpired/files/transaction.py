@@ -1,9 +1,8 @@
-"""The one way to commit new files, and new bytes of existing ones: wholly or not at all.
+"""The commit of new files and replaced files: completely or not at all.
 
-A new file is a file without a name until it is whole and on the disk; then it is linked to its name. Several are linked
-one after another when all are on the disk; an error or a signal takes them back. One replaced file is renamed over the
-old one. Two or more replaced files, and a patch of a file, have a redo log (`log`), which `recovery` finishes after a
-crash.
+A new file has no name until it is complete and on the disk; then it is linked to its name. Several new files are linked
+one after another when all are on the disk, and removed again after an error or a signal. A single replaced file is
+renamed over the old file. Two or more replaced files have a redo log (`log`), which `recovery` finishes after a crash.
 """
 
 from __future__ import annotations
@@ -48,56 +47,57 @@ _PAUSE = 0.005  # seconds
 
 
 class Draft(Place, Scratch):
-    """A new file on its way to its name. Leaving the block before the commit changes nothing."""
+    """A new file before its commit. If the block ends without a commit, nothing has changed."""
 
-    # A symbolic link stays, and its target is replaced. An existing file gives its mode, owner and attributes.
+    # A symbolic link stays, and the file that it leads to is replaced. The draft gets mode, owner and attributes of the
+    # replaced file.
 
     directory: str
     fd, has_name, _owns_dirfd, _is_sealed = -1, False, False, False
     inode = 0, 0
-    # Of one that a target becomes:
-    into = -1  # the descriptor that gets the new bytes
-    complete: Callable[[Draft], None] | None = None  # fills the file when all bytes are written
-    old_nbytes = 0  # of the old file, if they are taken over
-    copied = sys.maxsize  # how many of these the new file has, or others in their place
+    # Fields of a draft that replaces a target of an update:
+    into = -1  # descriptor that gets the new bytes
+    complete: Callable[[Draft], None] | None = None  # writes the file from these bytes
+    old_nbytes = 0  # size of the old file in bytes, if the draft gets its unchanged bytes
+    copied = sys.maxsize  # offset up to which the draft is complete
 
-    def __init__(  # noqa: PLR0913 - all that a result depends on
+    def __init__(  # noqa: PLR0913 - the properties of a result
         self,
         path: str,
         *,
         overwrite: bool = False,  # whether an existing file may be replaced
         context: Context = NO_LIMITS,
         durable: bool = True,  # whether the file and its name are synced
-        place: Place | None = None,  # a `Target` that is locked, or a place that was checked
-        named: bool = False,  # whether it has a name, by which processes that are not children of this one can open it
-        packing: Compression | None = None,  # how it is compressed when it is complete
-        kept_open: bool = True,  # else it has a name, and is opened when it is used
+        place: Place | None = None,  # locked `Target` or checked place
+        named: bool = False,  # whether the draft has a name, so that processes other than children can open it
+        packing: Compression | None = None,
+        kept_open: bool = True,  # False for a draft with a name, which is opened for each access
     ) -> None:
         self._packing, self._overwrite, self.durable, self._kept_open = packing, overwrite, durable, kept_open
         self.target = target = place if isinstance(place, Target) else None
-        self.protocol = "rename" if target else "new file"  # the name of the way in which a target changes
-        self._waiting = target.waiting if target else None  # how long to wait for others, from the first wait on
-        self._timeout = context.lock_timeout
-        self.within: list[str] = []  # the files of its content: it is open to no more users than each of them
+        self.protocol = "rename" if target else "new file"  # for the summary
+        self._timeout = target.timeout if target else None  # None before the first wait
+        self._lock_timeout = context.lock_timeout  # seconds
+        self.within: list[str] = []  # other files whose content is in the draft: it admits only their common users
         status = place.status if place else replaced_file(path, context, overwrite=overwrite)
-        with calls.errors_name(path), calls.undoing(self.close):  # the current directory may be gone
+        with calls.errors_name(path), calls.undoing(self.close):  # the current directory may not exist any more
             real = place.path if place else os.path.realpath(path)
             dirfd = place.dirfd if place else calls.open_directory(os.path.dirname(real))
             Place.__init__(self, path, real, dirfd, status)
             self._owns_dirfd = place is None
             self.take_draft_name(named=named or not kept_open)
             if not self.has_name and calls.status_at(self.draft_name, self.dirfd):
-                remove_dead(self.draft_name, self.dirfd)  # of a command that was killed
+                remove_dead(self.draft_name, self.dirfd)
 
     @property
     def shared(self) -> calls.SharedFile:
-        """The file for the tasks of an engine, by its own name if it has one."""
+        """The draft in the tasks of an engine, by its name or its descriptor."""
         return calls.SharedFile(own_path(self.path, DRAFT), self.inode) if self.has_name else super().shared
 
     def take_draft_name(self, *, named: bool) -> None:
-        """Create the file, or name the one that is there, when no other command writes to the same place.
+        """Create the draft, with a name if `named`, or give the open draft its name.
 
-        A new file gets its own name only if it has to be `named`; one that is there gets it to be renamed.
+        Waits for other commands that write to the same path.
         """
         while True:
             with contextlib.suppress(FileExistsError):
@@ -118,17 +118,17 @@ class Draft(Place, Scratch):
             if status is not None and not stat.S_ISREG(status.st_mode):
                 reason = f"needs the name {name} for its draft, which something else has"
                 raise OSError(errno.EEXIST, f"{reason}; remove that", self.name)
-            self._waiting = self._waiting or LockTimeout(self._timeout)
-            if self._waiting.deadline <= time.monotonic():
+            self._timeout = self._timeout or LockTimeout(self._lock_timeout)
+            if self._timeout.deadline <= time.monotonic():
                 reason = f"another command writes to it ({name} is there); wait for it, or"
                 raise LockError(self.name, f"{reason} `mpired recover` removes the draft of one that was killed")
             interrupts.interruptible(time.sleep, _PAUSE)
 
     def repeat(self, original: Draft, *, link: bool) -> None:
-        """Make this file a second name of another draft, if it may be linked, or a copy, by sharing blocks."""
+        """Make this draft a hard link of another draft if `link` is true and possible, otherwise a copy."""
         with calls.errors_name(self.name), original.created() as source:
             if link and os.fstat(source).st_dev == os.fstat(self.dirfd).st_dev:
-                self.close()  # its directory belongs to the transaction
+                self.close()  # keeps the directory open, which belongs to the transaction
                 self.inode = original.inode
                 if not original.has_name:
                     self.fd = os.dup(source)
@@ -141,54 +141,54 @@ class Draft(Place, Scratch):
                 copying.copy_file(source, fd)
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Put new bytes to their place; offsets ascend if the old ones before it are taken over."""
+        """Write new bytes; if the draft gets old bytes too, the offsets of successive calls ascend."""
         self.skip(offset, len(data))
         with calls.errors_name(self.name):
             calls.pwrite_all(self.into, data, offset)
 
     def skip(self, offset: int, nbytes: int) -> None:
-        """Give the new file the old bytes before a range that is written otherwise."""
+        """Copy the old bytes before a range that gets new bytes."""
         if self.copied < offset:
-            assert self.target is not None  # noqa: S101 - whose bytes are taken over
+            assert self.target is not None  # noqa: S101 - has the old bytes
             with calls.errors_name(self.name):
                 copying.copy_sparse(self.target.fd, self.fd, self.copied, offset, self.copied)
         self.copied = max(self.copied, offset + nbytes)
 
     def seal(self, new_keys: bytes = b"") -> None:
-        """Complete, compress and sync the file; raise `OSError` for a lack of space or rights."""
+        """Complete, compress and sync the draft; raise `OSError` for a lack of space or rights."""
         if self.copied < self.old_nbytes:
             self.skip(self.old_nbytes, 0)
         with self.created() as fd:
             if self.complete is not None:
                 self.complete(self)
-            if self.into >= 0:  # without new keys a target has those that it had
+            if self.into >= 0:
                 old_keys = b"" if self.target is None else calls.attribute(self.target.fd, keys.ATTRIBUTE)
                 if value := new_keys or old_keys:
-                    keys.remember(fd, value)
+                    keys.set_attribute(fd, value)
             if self._packing is not None:
-                made = os.fstat(fd).st_mtime_ns  # a record beside the result is made after that
+                mtime = os.fstat(fd).st_mtime_ns  # a provenance file must not be older than its result
                 with Scratch(self.directory, self.name) as packed:
                     self._packing.pack(fd, packed.fd)
                     os.ftruncate(fd, 0)
                     copying.copy_file(packed.fd, fd)
-                os.utime(fd, ns=(made, made))
+                os.utime(fd, ns=(mtime, mtime))
             if self.status is not None:
-                copying.copy_metadata(self.status, self.path, fd, within=self.within)
+                copying.copy_metadata(self.status, self.path, fd, content_of=self.within)
             else:
                 mode = calls.default_mode()
-                os.fchmod(fd, mode & copying.widest(self.within, fd) if self.within else mode)
+                os.fchmod(fd, mode & copying.common_mode(self.within, fd) if self.within else mode)
             if self.durable:
                 calls.fsync(fd)
         self._is_sealed = True
 
     def commit(self, on_commit: Callable[[], None]) -> None:
-        """Make the file durable and put it in its place; `on_commit` is called while signals are still held back."""
+        """Give the draft its final name, durably; `on_commit` is called while signals are still deferred."""
         if not self._is_sealed:
             self.seal()
         publish([self], on_commit)
 
     def take_free_name(self) -> None:
-        """Take a name that was free; a file that has come meanwhile is replaced if that is allowed."""
+        """Give a new file its name; a file that another process has created is replaced only if `overwrite`."""
         with calls.errors_name(self.name):
             try:
                 if not self.has_name:
@@ -199,7 +199,7 @@ class Draft(Place, Scratch):
                 elif calls.status_at(self.base, self.dirfd) is None:  # a file system without hard links
                     self.rename()
                 else:
-                    raise FileExistsError  # noqa: TRY301 - as the others do
+                    raise FileExistsError  # noqa: TRY301 - like the calls above
             except FileExistsError:
                 if not self._overwrite:
                     raise exists_error(self.name, appeared=True) from None
@@ -208,11 +208,11 @@ class Draft(Place, Scratch):
                 self.rename()
 
     def check_in_place(self) -> None:
-        """Raise an error unless the draft has its name, and the file that it replaces is still the same."""
-        draft, now = calls.status_at(self.draft_name, self.dirfd), calls.status_at(self.base, self.dirfd)
+        """Raise an error if another process has removed the draft, or replaced the old file."""
+        draft, current = calls.status_at(self.draft_name, self.dirfd), calls.status_at(self.base, self.dirfd)
         if draft is None or draft.st_ino != self.inode[1]:
             raise OSError(errno.ENOENT, "its draft was removed by another process; run again", self.name)
-        if now is None or self.status is None or not os.path.samestat(now, self.status):
+        if current is None or self.status is None or not os.path.samestat(current, self.status):
             raise ChangedError(self.name, "was replaced by another program meanwhile; nothing was done, run again")
 
     def rename(self) -> None:
@@ -222,7 +222,7 @@ class Draft(Place, Scratch):
         self.has_name = False
 
     def take_back(self) -> bool:
-        """Remove a file again that was new; return whether that worked."""
+        """Remove a new file that has its name already; return whether it was removed."""
         if self.status is not None:
             return False
         try:
@@ -232,7 +232,7 @@ class Draft(Place, Scratch):
         return True
 
     def close(self) -> None:
-        """Close the file, and remove it if it has not got its name."""
+        """Close the draft, and remove it unless it has its final name."""
         if self.has_name:
             with contextlib.suppress(OSError):
                 calls.unlink(self.draft_name, self.dirfd)
@@ -246,7 +246,7 @@ class Draft(Place, Scratch):
 
 
 Output: TypeAlias = "Draft | StreamOutput | RemoteOutput"
-"""The place of a result: fill `fd` by ranges, then `commit`. Leaving the block without it changes nothing."""
+"""An output: write ranges of `fd`, then `commit`. If the block ends without a commit, nothing has changed."""
 
 
 def open_output(
@@ -254,10 +254,10 @@ def open_output(
     *,
     overwrite: bool = False,
     context: Context = NO_LIMITS,
-    locked: LockedTargets = NO_LOCKED_TARGETS,  # the files that this process has locked, by their names
-    packing: Compression | None = None,  # how it is compressed
+    locked: LockedTargets = NO_LOCKED_TARGETS,  # files that this process has locked, by name
+    packing: Compression | None = None,
 ) -> Output:
-    """Open the output of a path: `-` is standard output, a URL an object, anything but a file a stream."""
+    """Open an output: a file, an object of a URL, or a stream, such as a FIFO or `-` for standard output."""
     if "://" in path and is_url(path):
         from mpired.files.stores import RemoteOutput  # noqa: PLC0415 - most results are files
 
@@ -269,7 +269,7 @@ def open_output(
 
 
 def replaced_file(path: str, context: Context, *, overwrite: bool) -> os.stat_result | None:
-    """Return the status of the file that a result replaces, None if there is none; finish a change of it first."""
+    """Recover the file that a result replaces, and return its status; None if it does not exist."""
     status = None
     try:
         status = os.stat(path)
@@ -286,11 +286,11 @@ def replaced_file(path: str, context: Context, *, overwrite: bool) -> os.stat_re
 
 
 def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> dict[str, os.stat_result | None]:
-    """Check that results can be written to paths, without making anything; return the status of replaced files."""
-    checked, errors = list(paths), []
+    """Check that results can be written to paths, without creating files; return the status of replaced files."""
+    outputs, errors = list(paths), []
     replaced: dict[str, os.stat_result | None] = {}
-    folders = set[str]()  # in which files can be made: each is checked once
-    for path in checked:
+    writable_folders = set[str]()  # so that each folder is checked once
+    for path in outputs:
         try:
             check_stdout(path)
             if is_stream(path):
@@ -301,42 +301,42 @@ def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> dic
                 stores.check_new(path, overwrite=overwrite)
                 continue
             replaced[path] = replaced_file(path, context, overwrite=overwrite)
-            if (folder := os.path.dirname(calls.followed(path))) in folders:
+            if (folder := os.path.dirname(calls.followed(path))) in writable_folders:
                 continue
             with calls.errors_name(path):
                 directory = os.path.realpath(folder)
                 calls.close_quietly(calls.open_directory(directory))
                 if not os.access(directory, os.W_OK | os.X_OK):
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            folders.add(folder)
+            writable_folders.add(folder)
         except (MpiredError, OSError) as error:
             errors.append(error)
-    raise_all(errors, len(checked), "outputs")
+    raise_all(errors, len(outputs), "outputs")
     return replaced
 
 
 class Transaction(contextlib.ExitStack):
-    """Files that appear under their names together, durable, or not at all."""
+    """Several result files that are committed together."""
 
-    def __init__(  # noqa: PLR0913 - all that results depend on
+    def __init__(  # noqa: PLR0913 - the properties of results
         self,
         paths: Sequence[str],
         *,
         overwrite: bool = False,  # whether existing files may be replaced
         context: Context = NO_LIMITS,
-        locked: LockedTargets = NO_LOCKED_TARGETS,  # the files that are replaced and locked, by their names
+        locked: LockedTargets = NO_LOCKED_TARGETS,  # replaced files that this process has locked, by name
         named: bool = False,  # see `Draft`
-        packings: Sequence[Compression | None] = (),  # how each is compressed, if any is
-        folders: Sequence[str] = (),  # new directories for some of them, which are removed if nothing is committed
+        packings: Sequence[Compression | None] = (),  # of each file; () if no file is compressed
+        folders: Sequence[str] = (),  # new directories for files, which are removed if nothing is committed
     ) -> None:
         super().__init__()
         reason = "is a stream, and results that appear together are files"
         raise_all([UsageError(path, reason) for path in filter(is_stream, paths)], len(paths), "outputs")
         self.drafts: list[Draft] = []
-        opened: dict[str, int] = {}  # directories
-        wanted = len(paths) + len(set(map(os.path.dirname, paths))) + descriptors_of(len(locked)) + RESERVED
+        dirfds: dict[str, int] = {}  # by directory
+        needed = len(paths) + len(set(map(os.path.dirname, paths))) + descriptors_of(len(locked)) + RESERVED
         limit = context.max_open_files
-        many = (limit is not None and limit - RESERVED < wanted) or calls.allow_descriptors(wanted) < wanted
+        kept_open = (limit is None or needed <= limit - RESERVED) and needed <= calls.allow_descriptors(needed)
         with calls.undoing(self.close):
             for folder in folders:
                 self._make_folder(folder)
@@ -345,49 +345,49 @@ class Transaction(contextlib.ExitStack):
             for path, real, packing in zip(paths, calls.real_paths(paths), packings, strict=True):
                 place: Place | None = locked.get(path)
                 if place is None:
-                    if (directory := os.path.dirname(real)) not in opened:
+                    if (directory := os.path.dirname(real)) not in dirfds:
                         with calls.errors_name(path):
-                            opened[directory] = calls.open_directory(directory)
-                        self.callback(calls.close_quietly, opened[directory])
-                    place = Place(path, real, opened[directory], replaced.get(path))
+                            dirfds[directory] = calls.open_directory(directory)
+                        self.callback(calls.close_quietly, dirfds[directory])
+                    place = Place(path, real, dirfds[directory], replaced.get(path))
                 draft = Draft(
                     path, overwrite=overwrite, context=context, place=place, named=named, packing=packing,
-                    kept_open=not many,
+                    kept_open=kept_open,
                 )  # fmt: skip
                 self.drafts.append(self.enter_context(draft))
             _check_one_device([draft for draft in self.drafts if draft.status is not None])
 
     def _make_folder(self, folder: str) -> None:
-        """Make a directory, unless another process has made it meanwhile."""
+        """Make a directory, unless it exists."""
 
         def remove() -> None:
-            with contextlib.suppress(OSError):  # it is not empty when all is done
+            with contextlib.suppress(OSError):  # after a commit the directory has files
                 os.rmdir(folder)
 
         with calls.errors_name(folder), contextlib.suppress(FileExistsError):
             os.mkdir(folder)
             self.callback(remove)
-            with calls.directory(os.path.dirname(os.path.abspath(folder))) as above:
-                calls.fsync_directory(above)
+            with calls.directory(os.path.dirname(os.path.abspath(folder))) as dirfd:
+                calls.fsync_directory(dirfd)
 
     def commit(self, on_commit: Callable[[], None]) -> None:
-        """Make all files durable and put them in their places."""
+        """Give all drafts their final names, durably."""
         for draft in self.drafts:
             draft.seal()
         publish(self.drafts, on_commit)
 
 
 def _check_one_device(drafts: Sequence[Draft]) -> None:
-    """Raise `UsageError` unless files that are replaced together are on one file system: a log is of one."""
-    for draft in drafts if len(drafts) > 1 else ():  # one has no log
-        devices = {os.fstat(each.dirfd).st_dev for each in (drafts[0], draft)}
+    """Raise `UsageError` unless files that are replaced together are on one file system, like their log."""
+    for draft in drafts if len(drafts) > 1 else ():
+        devices = {os.fstat(dirfd).st_dev for dirfd in (drafts[0].dirfd, draft.dirfd)}
         if draft.status is not None and devices != {draft.status.st_dev}:
             reason = f"is not on the file system of {drafts[0].name}, and both are replaced together"
             raise UsageError(draft.name, f"{reason}; replace the files of each file system by a command of their own")
 
 
 def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
-    """Let sealed drafts take their places, all of them or none: the new ones first, then those that replace."""
+    """Give sealed drafts their final names: first the new files, then the replacements of existing files."""
     new = [draft for draft in drafts if draft.status is None]
     replaced = [draft for draft in drafts if draft.status is not None]
     linked: list[Draft] = []
@@ -415,38 +415,38 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
         try:
             sync_folders(replaced or new)
         except Exception as error:
-            what = "result is in place, but its" if len(drafts) == 1 else "results are in place, but their"
-            reason = f"the {what} directory could not be synced ({reason_of(error)})"
+            results = "result is in place, but its" if len(drafts) == 1 else "results are in place, but their"
+            reason = f"the {results} directory could not be synced ({reason_of(error)})"
             raise UnconfirmedError(drafts[0].name, reason) from error
 
 
 def _take_back(linked: Sequence[Draft], error: Exception) -> None:
-    """Remove new files that have got their names before an error; raise an error if one stays, or may come back."""
-    stay = [draft.name for draft in linked if not draft.take_back()]
+    """Remove new files after an error; raise `UnconfirmedError` for a file that stays or may reappear."""
+    left = [draft.name for draft in linked if not draft.take_back()]
     try:
         sync_folders(linked)
     except OSError:
-        stay += [draft.name for draft in linked]
-    if stay:
+        left += [draft.name for draft in linked]
+    if left:
         reason = f"is in place and cannot be removed for good, but not all results are ({error}); remove it, or run"
-        raise UnconfirmedError(stay[0], f"{reason} again with `overwrite=True`") from error
+        raise UnconfirmedError(left[0], f"{reason} again with `overwrite=True`") from error
 
 
 def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
-    """Let several drafts replace their files by a log, which finishes that after a crash."""
+    """Replace several files, with a log, by which a recovery finishes the replacement after a crash."""
     with contextlib.ExitStack() as stack:
         logs = _logs_of(drafts, stack)
         for draft in drafts:
             take_pointer(draft, partial(logs[draft.directory].link, draft))
-        for each in logs.values():
-            each.check()
+        log, *notes = logs.values()
+        for writer in (log, *notes):
+            writer.check()
         for draft in drafts:
             draft.check_in_place()
         sync_folders(drafts)
-        log, *notes = logs.values()
         try:
             log.commit_header()
-        finally:  # whatever becomes of the commit, the drafts are not ours to remove if the log stays
+        finally:  # if the log stays, also after an error, a recovery needs the drafts and notes
             for draft in drafts if log.is_committed else ():
                 draft.has_name = False
             for note in notes:
@@ -456,22 +456,24 @@ def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None
             for draft in drafts:
                 draft.rename()
             sync_folders(drafts)
-            for each in (*notes, log):
-                finish(each.fd, each.names, each.dirfd)
+            for writer in (*notes, log):
+                finish(writer.fd, writer.names, writer.dirfd)
 
 
 def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, LogWriter]:
-    """Write the log of a set, but for its header, in the directory of the first file, and a note in each other one."""
+    """Write a log without its header in the directory of the first file, and notes in the other directories."""
     first = {draft.directory: draft for draft in reversed(drafts)}
-    home, *others = dict.fromkeys(draft.directory for draft in drafts)
-    inodes = {directory: os.fstat(first[directory].dirfd).st_ino for directory in (home, *others)}
+    home, *other_directories = dict.fromkeys(draft.directory for draft in drafts)
+    inodes = {directory: os.fstat(first[directory].dirfd).st_ino for directory in (home, *other_directories)}
     numbers = {directory: number for number, directory in enumerate(inodes)}
     log = stack.enter_context(take_pointer(drafts[0], partial(LogWriter, drafts[0], [draft.path for draft in drafts])))
-    steps = [[numbers[each.directory], os.fsdecode(each.base), each.inode[1], stamp(each.status)] for each in drafts]
+    steps = [
+        [numbers[draft.directory], os.fsdecode(draft.base), draft.inode[1], stamp(draft.status)] for draft in drafts
+    ]
     folders = [[inode, os.path.relpath(directory, home)] for directory, inode in inodes.items()]
     log.write_body(LogKind.PUTS, {"folders": folders, "steps": steps})
     logs, name = {home: log}, os.fsdecode(drafts[0].base)
-    for directory in others:
+    for directory in other_directories:
         place = first[directory]
         note = take_pointer(place, partial(LogWriter, place, [place.path], log.identity))
         logs[directory] = stack.enter_context(note)

@@ -1,4 +1,4 @@
-"""The door from a path or a URL to its bytes, and what no result may replace."""
+"""Opening of ranks: from an argument, such as a path or a URL, to its source; and checks of sources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from mpired import interrupts
-from mpired.context import FEW_BYTES, STREAMED_BASE_NBYTES, Context
+from mpired.context import SMALL_NBYTES, STREAMED_BASE_NBYTES, Context
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import calls, mounts
 from mpired.files.access import recover_for_reading
@@ -26,107 +26,104 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 _THREADS = 32
-_KEPT_NBYTES = 32 << 20  # of all small files together
-_MOST_KEPT_NBYTES = 16 << 10  # of one of them
+_CONTENTS_NBYTES = 32 << 20  # contents of all small files together
+_MAX_CONTENT_NBYTES = 16 << 10  # content of a small file
 _STANDARD_INPUTS = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
-_MANY = 64  # files on another machine: from here on several are inspected at once
+_MANY = 64  # minimum number of files on another machine that threads inspect
 
 
-def open_source(word: str, context: Context, limit: int | None = None) -> Source:
-    """Look at the file, or the object of a store, that a word of the command line names; `-` is standard input."""
-    # A pipe, FIFO or device is read forward; `Source.kept` makes a copy that is read by ranges.
-    if context.prefetch is not None and (look := context.prefetch.take(word)) and (found := look.result()):
-        return cast("Source", found)
-    if "://" in word and is_url(word):
+def open_source(argument: str, context: Context, limit: int | None = None) -> Source:
+    """Inspect the file, URL or stream of an argument; `-` is standard input, `limit` the maximum size of a stream."""
+    if context.prefetch is not None and (future := context.prefetch.take(argument)) and (source := future.result()):
+        return cast("Source", source)
+    if "://" in argument and is_url(argument):
         from mpired.sources.remote import object_or_store  # noqa: PLC0415 - most ranks are files
 
-        return object_or_store(word, context)
+        return object_or_store(argument, context)
     try:
-        status = os.lstat(word)
-    except OSError:  # raised where it is opened
-        return _opened_at(word, context, limit)
-    if not stat.S_ISREG(status.st_mode) or word == "-" or ".mpired" in word:
-        return _opened_at(word, context, limit)
-    return LocalSource.inspected(word, word, word, context, status)
+        status = os.lstat(argument)
+    except OSError:  # raised again when the file is opened
+        return _open_special(argument, context, limit)
+    if not stat.S_ISREG(status.st_mode) or argument == "-" or ".mpired" in argument:
+        return _open_special(argument, context, limit)
+    return LocalSource.inspected(argument, argument, argument, context, status)
 
 
-def _opened_at(word: str, context: Context, limit: int | None) -> Source:
-    """Open what a link leads to, standard input, a stream or a directory, or a file that a log brings back."""
-    is_named, name = word != "-", STANDARD_INPUT if word == "-" else word
-    own = check_is_data(word) if is_named else None
+def _open_special(argument: str, context: Context, limit: int | None) -> Source:
+    """Inspect a link, standard input, a stream or a directory, or a file that a recovery must rename."""
+    is_named, name = argument != "-", STANDARD_INPUT if argument == "-" else argument
+    real_path = check_is_data(argument) if is_named else None
     with calls.errors_name(name):
-        if word in _STANDARD_INPUTS and sys.stdin is None:  # the command has filled the place of it with another file
+        if argument in _STANDARD_INPUTS and sys.stdin is None:  # the command has opened another file in its place
             raise OSError(errno.EBADF, "is closed; name a file, or give one by `< FILE`", name)
         try:
-            status = os.stat(word if is_named else 0)
+            status = os.stat(argument if is_named else 0)
         except FileNotFoundError:
-            if not has_log(calls.followed(word)):
+            if not has_log(calls.followed(argument)):
                 raise
-            recover_for_reading(word, context)
-            status = os.stat(word)
+            recover_for_reading(argument, context)
+            status = os.stat(argument)
         if stat.S_ISDIR(status.st_mode):
             if is_store(name):
                 return DirectorySource(name)
             if index := index_in(name):
-                is_there = not index.endswith(INDEX_SUFFIX) or os.path.lexists(index)
-                return open_source(index, context) if is_there else ShardsSource(index)
+                has_index = not index.endswith(INDEX_SUFFIX) or os.path.lexists(index)
+                return open_source(index, context) if has_index else ShardsSource(index)
             hint = f"name its files, e.g. '{name.rstrip('/')}/*.npy'"
             raise BufferFileError(name, f"is a directory, not a file with a rank's buffer; {hint}")
         if stat.S_ISSOCK(status.st_mode):
             raise OSError(errno.ENXIO, "is a socket and cannot be read as a file", name)
         if stat.S_ISREG(status.st_mode):
-            path = word if is_named else f"/proc/{os.getpid()}/fd/0"
-            return LocalSource.inspected(name, path, own, context, status)
-        fd = (
-            interrupts.interruptible(os.open, word, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY) if is_named else os.dup(0)
-        )
+            path = argument if is_named else f"/proc/{os.getpid()}/fd/0"
+            return LocalSource.inspected(name, path, real_path, context, status)
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY
+        fd = interrupts.interruptible(os.open, argument, flags) if is_named else os.dup(0)
         return StreamSource(name, fd, limit, digested=bool(context.record))
 
 
 @contextlib.contextmanager
-def inspected_together(words: Sequence[object], context: Context) -> Iterator[Context]:
-    """Let words be inspected in the block, several at once where each waits for other machines."""
-    # As far as there is room for all.
+def inspected_together(arguments: Sequence[object], context: Context) -> Iterator[Context]:
+    """Prefetch ranks in the block if they are remote: threads inspect several at once."""
     spare = context.spare_memory(STREAMED_BASE_NBYTES)
-    share = min(_KEPT_NBYTES, _KEPT_NBYTES if spare is None else spare) // max(1, len(words))
-    context = context._replace(few_bytes=max(FEW_BYTES, min(share, _MOST_KEPT_NBYTES)), prefetch=None)
-    names = [word for word in words if isinstance(word, str)]
+    share = min(_CONTENTS_NBYTES, _CONTENTS_NBYTES if spare is None else spare) // max(1, len(arguments))
+    context = context._replace(small_nbytes=max(SMALL_NBYTES, min(share, _MAX_CONTENT_NBYTES)), prefetch=None)
+    names = [argument for argument in arguments if isinstance(argument, str)]
     urls = [name for name in names if "://" in name and is_url(name)]
     if len(urls) < 2 and (len(names) < _MANY or not _is_remote(names[0])):  # noqa: PLR2004 - several
         yield context
         return
-    from mpired.sources.ahead import ReadAhead  # noqa: PLC0415 - of few commands
+    from mpired.sources.ahead import ReadAhead  # noqa: PLC0415 - few commands need it
 
     with _threads() as threads:
         reads: ReadAhead[str, Source | None] = ReadAhead(
-            urls or names, lambda name: threads.submit(_inspect, name, context), lambda begun: len(begun) < 2 * _THREADS
+            urls or names, lambda name: threads.submit(_inspect, name, context), lambda names: len(names) < 2 * _THREADS
         )
         yield context._replace(prefetch=reads)
 
 
 def _is_remote(path: str) -> bool:
-    """Return whether a file is on a file system of other machines, or of another process."""
+    """Return whether a file is on a remote file system."""
     try:
         return mounts.mount_of_device(os.stat(path).st_dev).is_remote
-    except OSError:  # raised again where the file is opened
+    except OSError:  # raised again when the file is opened
         return False
 
 
 @contextlib.contextmanager
 def _threads() -> Iterator[ThreadPoolExecutor]:
-    """Let threads wait for other machines; after an error one that waits is left, for an answer that may never come."""
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - of few commands
+    """Start threads for the block; after an error a thread that still waits for an answer is left alone."""
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - few commands need it
 
-    threads, is_done = ThreadPoolExecutor(_THREADS), False
+    threads, is_complete = ThreadPoolExecutor(_THREADS), False
     try:
         yield threads
-        is_done = True
+        is_complete = True
     finally:
-        threads.shutdown(wait=is_done, cancel_futures=True)
+        threads.shutdown(wait=is_complete, cancel_futures=True)
 
 
 def check_unchanged(sources: Sequence[Source]) -> None:
-    """Raise `ChangedError` for the first source that has changed; several objects of stores are asked for at once."""
+    """Raise `ChangedError` for the first changed source; remote sources are checked in threads."""
     if sum((source.packed or source).depth > 0 for source in sources) < 2:  # noqa: PLR2004 - several
         for source in sources:
             source.check_unchanged()
@@ -137,27 +134,26 @@ def check_unchanged(sources: Sequence[Source]) -> None:
 
 
 def _inspect(name: str, context: Context) -> Source | None:
-    """Inspect an object or a file; None for others, such as FIFOs, which are opened in turn, and missing files."""
+    """Inspect an object or a file; None for a missing file, and for a stream, which cannot be inspected in a thread."""
     return open_source(name, context) if is_url(name) or (name != "-" and os.path.isfile(name)) else None
 
 
 def check_no_input(
-    paths: Iterable[str], inputs: Iterable[tuple[object, str]], hint: str = "name another output"
+    paths: Iterable[str],
+    inputs: Iterable[tuple[object, str]],  # source, path or other value of an option; its description
+    hint: str = "name another output",
 ) -> None:
-    """Check that no result replaces a source, or a file, that the same command reads, such as one of definitions."""
-    # A repetition would combine its own result.
+    """Raise `UsageError` if a result would replace an input of the same command."""
     existing: dict[tuple[int, int] | None, str] = {}
     for path in paths:
-        with contextlib.suppress(OSError):  # there is no file yet, or the error is raised where it is opened
+        with contextlib.suppress(OSError):  # a new file, or an error that is raised when the output is opened
             existing[identity(path) if is_url(path) else inode(os.stat(path))] = path
     if existing:
-        known = {each.inode if isinstance(each, Source) else _inode(each): what for each, what in inputs}
-        for found, path in existing.items():
-            if found in known:
-                raise UsageError(path, f"is the file of {known[found]}, an input of this command; {hint}")
-
-
-def _inode(file: object) -> tuple[int, int] | None:
-    """Return the inode of a file that is named, None of an option that names none."""
-    is_file = isinstance(file, str | os.PathLike) and os.path.isfile(file)
-    return inode(os.stat(cast("str", file))) if is_file else None
+        descriptions = {
+            value.inode if isinstance(value, Source) else inode(os.stat(value)): text
+            for value, text in inputs
+            if isinstance(value, Source) or (isinstance(value, str | os.PathLike) and os.path.isfile(value))
+        }
+        for number, path in existing.items():
+            if number in descriptions:
+                raise UsageError(path, f"is the file of {descriptions[number]}, an input of this command; {hint}")

@@ -1,4 +1,4 @@
-"""Sources: bytes with a name, opened where they are read."""
+"""Sources: the bytes of ranks, with a name for messages; each process opens a source to read it."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from mpired.errors import ChangedError
 
 STANDARD_INPUT = "standard input"
 STORE_HEAD = b"\0a store of arrays in a directory\n"
-"""The first bytes of a directory of arrays, by which its format is recognised like that of a file."""
+"""The content of a directory of arrays for the recognition of its format."""
 STORE_SUFFIX = ".zarr"
 """The usual suffix of stores of arrays."""
 STORE_MARKS = frozenset({".zgroup", ".zarray", "zarr.json"})
-"""The documents of which every store of arrays has one, and each array and group in it."""
+"""Documents of arrays and groups; every store of arrays has at least one."""
 STORE_DOCUMENTS = STORE_MARKS | {".zattrs", ".zmetadata"}
 """The documents that describe the arrays of a store."""
 
 
 class OpenSource:
-    """The bytes of a source that is open. The caller closes it."""
+    """An open source. The caller closes it."""
 
     fd: int | None = None
-    """The descriptor, for those who copy within the system; None if there is none."""
+    """The descriptor, for copies by the kernel; None if the source has no descriptor."""
 
     def read_into(self, view: memoryview, offset: int) -> int:
-        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
+        """Fill a view with bytes from `offset` on; return their number, which is smaller at the end of the source."""
         raise NotImplementedError
 
     def read(self, nbytes: int, offset: int) -> bytes:
-        """Return `nbytes` bytes from `offset` on, or those that there are before the end."""
+        """Return `nbytes` from `offset` on, or fewer at the end of the source."""
         content = bytearray(nbytes)
         return bytes(content[: self.read_into(memoryview(content), offset)])
 
     def expect(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Note ranges (offset, number of bytes) that will be read: a remote source asks for several at once."""
+        """Announce ranges (offset, number of bytes) that will be read; a remote source requests several at once."""
 
     def ahead(self, nbytes: int, offset: int) -> int:
-        """Return how many of `nbytes` bytes from `offset` on are before the end of a stream."""
+        """Return the number of bytes available from `offset` on in a stream, at most `nbytes`; wait for them."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close it."""
+        """Close the source."""
 
 
 class OpenBytes(OpenSource):
@@ -51,86 +51,83 @@ class OpenBytes(OpenSource):
         self._parts = parts
 
     def read_into(self, view: memoryview, offset: int) -> int:
-        done = 0
+        filled = 0
         for part in self._parts:
-            known = part[offset : offset + len(view) - done] if offset < len(part) else b""
-            view[done : done + len(known)] = known
-            done += len(known)
+            content = part[offset : offset + len(view) - filled] if offset < len(part) else b""
+            view[filled : filled + len(content)] = content
+            filled += len(content)
             offset = max(0, offset - len(part))
-        return done
+        return filled
 
 
 class OpenStore(OpenBytes):
-    """A store of arrays that is open: many files, or objects, by their names within it."""
+    """An open store of arrays: many files or objects, with names relative to the store."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(STORE_HEAD)
         self.source = source
 
     def names(self) -> list[str]:
-        """Return the names, in their order."""
+        """Return the sorted names."""
         raise NotImplementedError
 
-    def content(self, name: str, most: int) -> bytes:
-        """Return the bytes that have a name, `most` and one more at most."""
+    def content(self, name: str, limit: int) -> bytes:
+        """Return the first bytes of a file or object, at most `limit + 1`."""
         raise NotImplementedError
 
-    def expect_names(self, names: Iterable[str], most: int) -> None:
-        """Note the names of files, which may be missing, that are read next: a remote store asks for several at once.
+    def expect_names(self, names: Iterable[str], limit: int) -> None:
+        """Announce names, which may be missing, that will be read next; a remote store requests several at once.
 
-        A store takes no more than `most` bytes for them.
+        The announced files that are longer than `limit` bytes are not requested ahead.
         """
 
 
 class Source:
-    """The bytes of a rank, which are read in any order unless it `is_sequential`. Small and picklable."""
+    """The bytes of a rank, which are read in any order unless the source `is_sequential`. Small and picklable."""
 
     name: str  # in messages
-    nbytes: int  # the number of bytes; of a stream 0, because it is not known
-    # the bytes as in the file, of a source that decompresses them: it has their identity, and changes with them
-    packed: Source | None = None
-    inode: tuple[int, int] | None = None  # device and inode of the local file; None if it is none, as a stream
-    is_private = False  # whether only this process and its children can open it
-    # Of a source that is far away: how many blocks of ranks are asked for at a time, and how many bytes a block has, if
-    # there is memory; 0 on this machine or on a file system.
-    depth = block_nbytes = 0
-    # whether it is read from its start to its end, which shows only there: a stream, or a compressed source
-    is_sequential = False
+    nbytes: int  # number of bytes; 0 for a source of unknown length
+    packed: Source | None = None  # compressed source, if this source decompresses it
+    inode: tuple[int, int] | None = None  # device and inode number; None if the source is not a local file
+    is_private = False  # whether only this process and its children can open the source
+    depth = 0  # of a remote source: number of ranks whose blocks are requested at the same time; otherwise 0
+    block_nbytes = 0  # of a remote source: size of a block, if there is enough memory; otherwise 0
+    is_sequential = False  # whether the source is read from start to end, and has unknown length
 
     def __eq__(self, other: object) -> bool:
-        """Return whether it is of the same bytes, also where one was sent to another process."""
+        """Return whether both sources have the same bytes; a source may come from another process."""
         return type(self) is type(other) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
         return hash(self.name)
 
     def open(self) -> OpenSource:
-        """Open it for reading."""
+        """Open the source for reading."""
         raise NotImplementedError
 
     def kept(self) -> Source:
-        """Return a source of the same bytes that is read in any order: itself, or a copy in a scratch file."""
+        """Return a seekable source of the same bytes: this source, or a copy in a scratch file."""
         return self
 
     def check_unchanged(self) -> None:
-        """Raise `ChangedError` if the bytes are not those that were there when it was looked at."""
+        """Raise `ChangedError` if the bytes have changed since the source was inspected."""
         if self.packed is not None:
             self.packed.check_unchanged()
 
     def changed(self) -> ChangedError:
-        """Return the error for bytes that changed."""
+        """Return the error for changed bytes."""
         if self.packed is not None:
             return self.packed.changed()
         return ChangedError(self.name, "changed while being read; run again when its writer has finished")
 
     def named(self, name: str) -> Self:
-        """Return it with another name in messages."""
-        other = object.__new__(type(self))
-        vars(other).update(vars(self), name=name)
-        return other
+        """Return a copy of the source with another name in messages."""
+        source = object.__new__(type(self))
+        vars(source).update(vars(self), name=name)
+        return source
 
 
 def local_fd(file: OpenSource) -> int:
-    """Return the descriptor of a local file: a result replaces no other."""
-    assert file.fd is not None  # noqa: S101 - checked where the call is planned
+    """Return the descriptor of a local file."""
+    assert file.fd is not None  # noqa: S101 - the plan has checked that the file is local
     return file.fd

@@ -80,7 +80,7 @@ def all_are_long():
 
 
 def few_are_many():
-    vars(remote)["_MOST_OBJECTS"] = 2
+    vars(remote)["_MAX_OBJECTS"] = 2
 
 
 def test_chunks_that_are_not_there_and_limits(remote):
