@@ -80,7 +80,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     else:
         datatype, stored = declared(source, inputs, dtype, "holds"), as_numbers(dtype)
     order = header.fortran_order and len(shape) > 1  # with one dimension both orders are the same
-    array = Array(source, datatype, math.prod(shape), stored, len(header.head), shape, order, to_end=True)
+    array = Array(source, datatype, math.prod(shape), stored, len(header.head), shape, order, must_end=True)
     if not source.is_sequential:
         _last = _Known(dtype, header.head, source.nbytes, declarations, array._replace(source=NOWHERE))
     return RankFile(source, (array,), format=_NAME)

@@ -28,7 +28,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
         return RankFile(source, (spread,))
     count = _count(source, inputs, datatype, stored)
     buffer = Array(source, datatype, count, stored, inputs.start(datatype), datarep=inputs.datarep or "native")
-    return RankFile(source, (buffer._replace(to_end=inputs.count is None),), format="raw")
+    return RankFile(source, (buffer._replace(must_end=inputs.count is None),), format="raw")
 
 
 def _count(source: Source, inputs: InputOptions, datatype: Datatype, stored: np.dtype) -> int:

@@ -33,7 +33,7 @@ _ANY_NBYTES = 1 << 62  # of a stream
 _COLUMNS = Format("", has_columns=True, has_provenance=True, keeps="columns", has_nulls=True, has_strings=True,
     has_times=True, streamed=True, noun="column", address_space=_ARROW)  # fmt: skip
 _ARRAYS = Format("", has_columns=True, has_arrays=True, c_order=True, keeps="arrays", updatable=True)
-_TEXT = Format("", own="textual", readable=False, keeps="columns", has_nulls=True, has_times=True)
+_TEXT = Format("", module_name="textual", readable=False, keeps="columns", has_nulls=True, has_times=True)
 _TEXT_COLUMNS = _TEXT._replace(has_columns=True, noun="column")
 _ROWS: tuple[Format, ...] = (
     Format("raw", (".bin", ".raw"), needs_type=True, updatable=True, forward=True,
@@ -43,7 +43,7 @@ _ROWS: tuple[Format, ...] = (
         doc="every numeric column a buffer", decoding=64 << 20, encoding=112 << 20),
     _COLUMNS._replace(name="arrow", suffixes=(".arrow", ".feather"), magic=b"ARROW1", updatable=True,
         doc="Arrow IPC file; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
-    _COLUMNS._replace(name="arrows", suffixes=(".arrows",), own="arrow", kinds=(foreign.ARROW_STREAM,),
+    _COLUMNS._replace(name="arrows", suffixes=(".arrows",), module_name="arrow", kinds=(foreign.ARROW_STREAM,),
         doc="Arrow IPC stream; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
     _ARRAYS._replace(name="npz", suffixes=(".npz",), kinds=(foreign.NPZ,), has_times=True, c_order=False,
         unnamed="arr_{}",
