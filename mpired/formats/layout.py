@@ -106,7 +106,7 @@ def part_of(pairs: Array, field: str) -> Array:
 
 
 def join_fields(layout: Any, fields: Sequence[Sequence[str]]) -> Encoder:
-    """Return the layout of results, of which `layout` writes each field as an array; the field of plain values is ""."""
+    """Return the layout of results, of which `layout` writes each field as an array; "" is the only field of values."""
 
     def encode(results: Sequence[Array], fd: int) -> None:
         pairs = zip(results, fields, strict=True)
