@@ -250,9 +250,9 @@ def prepare(model: Model) -> Encoder:
     """Say how a result like `model` is written: as a file or a stream, with the schema of the file that it is like."""
     schema = None
     if model.source:
-        schema = columns.asked(model.context, model.source, ArrowFile, columns.SCHEMA)
+        schema = columns.query(model.context, model.source, ArrowFile, columns.SCHEMA)
     new = globals()[f"new_{model.format}"]
-    return columns.encoder(model, columns.layout_like(model, schema), new, _BATCH_ROWS)
+    return columns.encoder(model, columns.result_schema(model, schema), new, _BATCH_ROWS)
 
 
 new_arrow, new_arrows = pa.ipc.new_file, pa.ipc.new_stream  # by the names of the formats

@@ -232,9 +232,9 @@ def prepare(model: Model) -> Encoder:
     schema, rows, written = None, _ROW_GROUP_ROWS, _WRITTEN
     if model.source:
         question = operator.methodcaller("form")
-        schema, largest, written = columns.asked(model.context, model.source, ParquetFile, question)
+        schema, largest, written = columns.query(model.context, model.source, ParquetFile, question)
         rows = largest or _ROW_GROUP_ROWS
-    made, names = columns.layout_like(model, schema)
+    made, names = columns.result_schema(model, schema)
     # Parquet lacks some types, or has another, for example of some times.
     for number, field in enumerate(made) if schema is None else ():
         sink = pa.BufferOutputStream()
