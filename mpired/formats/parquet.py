@@ -59,7 +59,7 @@ class ParquetFile(Table):
         # Another opening of it may be using the kept footer.
         known = _parsed.pop(self._source, None) if self._stays else None
         if known is not None:
-            known.content.open_again(self._bytes)
+            known.content.reopen(self._bytes)
         self._known = known or _parse(TableFile(self._bytes, self._source.nbytes))
         self.content, self._file, self.schema, self.group_rows, *_ = self._known
         self.metadata: pq.FileMetaData = self._file.metadata
@@ -161,7 +161,7 @@ class ParquetFile(Table):
         super().close()
         if not self._stays:
             return
-        self.content.open_again(OpenSource())
+        self.content.reopen(OpenSource())
         _parsed[self._source] = self._known
         while len(_parsed) > _MOST_PARSED:
             del _parsed[next(iter(_parsed))]
@@ -187,7 +187,7 @@ def _opened(file: TableFile, **more: Any) -> pq.ParquetFile:
         pa.PythonFile(file, mode="r"),
         page_checksum_verification=True,
         pre_buffer=False,
-        buffer_size=_BUFFER_NBYTES if file.is_far else 0,
+        buffer_size=_BUFFER_NBYTES if file.is_remote else 0,
         thrift_string_size_limit=_THRIFT_STRINGS,
         thrift_container_size_limit=_THRIFT_ITEMS,
         **more,
