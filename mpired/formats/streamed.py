@@ -80,7 +80,7 @@ def limited_memory(nbytes: int, error: Exception) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, _DATA_LIMIT)
 
 
-def limited(name: str, memory: int, items: Iterator[_T]) -> Iterator[_T]:
+def limit_each(name: str, memory: int, items: Iterator[_T]) -> Iterator[_T]:
     """Yield the items that a library decodes, each with at most `memory` decompressed bytes and the same for values."""
     while True:
         with limited_memory(2 * memory + _SLACK_NBYTES, too_large(name, "a part of it", None, memory)):
