@@ -6,7 +6,7 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from mpired import installed, interrupts
 from mpired.datatypes import TIMES, Group, value_type
@@ -217,8 +217,7 @@ class Format(NamedTuple):
 
     def provenance(self, source: Source) -> str | None:
         """Return the provenance in a file, or None."""
-        provenance: str | None = self._call("provenance", source.name, source) if self.has_provenance else None
-        return provenance
+        return cast("str | None", self._call("provenance", source.name, source)) if self.has_provenance else None
 
     def rewrite(self, source: Source, changed: Sequence[Array], fd: int) -> None:
         """Write a copy of a file with new elements in the changed arrays."""
@@ -227,8 +226,7 @@ class Format(NamedTuple):
 
     def rewriting(self, source: Source) -> int:
         """Return the approximate bytes of memory for rewriting a file; 0 if it is copied piece by piece."""
-        nbytes: int = self._call("rewriting", source.name, source) if hasattr(self.module, "rewriting") else 0
-        return nbytes
+        return int(self._call("rewriting", source.name, source)) if hasattr(self.module, "rewriting") else 0
 
     def _call(self, function: str, subject: str, *args: Any) -> Any:
         """Call a function of the module; any exception in an installed package becomes an error of the subject."""

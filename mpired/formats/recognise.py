@@ -75,7 +75,7 @@ _TABLE = FORMATS["table"]  # the format of results on a terminal
 
 
 def format_named(name: str, option: str = "format", *, readable: bool = False) -> Format:
-    """Return the format with this name, the value of an option; raise an error if there is none, or not a readable."""
+    """Return the format with this name, which is the value of an option; raise an error unless it is usable there."""
     row = FORMATS.get(name) or (_load_installed(name) if name in installed_names() else None)
     if isinstance(row, str):
         raise BufferFileError(f"format {name!r}", row)
@@ -210,9 +210,6 @@ def recognise(source: Source, inputs: InputOptions, start: bytes | None = None) 
     if inputs.format:
         return format_named(inputs.format, readable=True)
     start = peek(source) if start is None else start
-    form = _BY_SUFFIX.get(f".{source.name.rpartition('.')[2]}")
-    if form is not None and form.magic and start.startswith(form.magic):
-        return form
     named = by_suffix(source.name)
     by_content, known = _by_content(source, start, named)
     # A raw file of a declared type may have any bytes: packages are loaded only if its name or content hints at them.
