@@ -150,17 +150,17 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     if twice := next((name for name in (*combined, *inputs.keep) if counts[name] > 1), None):
         raise BufferFileError(source.name, _skip_reason(twice, pa.null(), names))
     matched = [field for field in schema if field.name in kept and field.name not in inputs.keep] if kept else []
-    not_carried = {field.name for field in matched if counts[field.name] > 1 or not has_arrays(field.type)}
-    table = TableHeader(source, opener, tuple(name for name in kept if name not in not_carried), *contents)
+    refused = {field.name for field in matched if counts[field.name] > 1 or not has_arrays(field.type)}
+    table = TableHeader(source, opener, tuple(name for name in kept if name not in refused), *contents)
     is_chosen = bool(inputs.columns or inputs.pair)
-    skipped = _skipped_columns(table, inputs) if not_carried or not is_chosen else []
+    skipped = _skipped_columns(table, inputs) if refused or not is_chosen else []
     if not combined:
         excluded = {*kept, *(column.name for column in skipped)}
         combined = dict.fromkeys(name for name in names if name not in excluded)
     groups = [tuple(combined)] if inputs.pair else [(name,) for name in combined]
     buffers = tuple(_buffer(table, inputs, columns) for columns in groups)
-    others = [] if is_chosen else [column for column in skipped if column.name not in not_carried]
-    unkept = tuple({column.name: column for column in skipped if column.name in not_carried}.values())
+    others = [] if is_chosen else [column for column in skipped if column.name not in refused]
+    unkept = tuple({column.name: column for column in skipped if column.name in refused}.values())
     return RankFile(source, buffers, others, tuple(names), kept=table if inputs.keep else None, unkept=unkept)
 
 

@@ -169,7 +169,7 @@ class Format(NamedTuple):
                 arrays[number] = array._replace(source=source, offset=0, stored=stored, reader=None, isolated=False)
 
         arrays = [array._replace(nullable=array.nulls != 0) for array in arrays]
-        carried = [stored for array in arrays if (stored := self._storable(array, model)) is not None]
+        carried = [candidate for array in arrays if (candidate := self._storable(array, model)) is not None]
         names = {array.name for array in carried}
         if not carried:
             lacking = [array.name for array in arrays if array.nullable]

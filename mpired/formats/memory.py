@@ -52,7 +52,7 @@ def masks_of(elements: np.ndarray) -> np.ndarray:
     """Return the mask of an array; a structure is masked if one of its fields is."""
     mask: Any = np.ma.getmaskarray(elements)
     fields = [mask[name] for name in mask.dtype.names] if mask.dtype.names else [mask]
-    return np.logical_or.reduce(fields)
+    return cast("np.ndarray", np.any(fields, axis=0))
 
 
 class RankObject:

@@ -198,7 +198,7 @@ def prepare(model: Model) -> ArrayLayout:
     """Return the layout of results like `model`, with the metadata of its file and the short types of its tensors."""
     headers = [] if model.source is None else _headers(model.source, model.context)
     old = {name: tensor for header in headers for name, tensor in header.tensors.items()}
-    carried = model.kept.carried if isinstance(model.kept, KeptArrays) else ()
+    carried = model.kept.carried if model.kept else ()
     new, sizes, stored = dict[str, dict[str, Any]](), dict[str, int](), list[np.dtype]()
     for result in model.buffers:
         code = old.get(result.own_name, {}).get("dtype", "")
@@ -238,7 +238,7 @@ def _write_header(
     calls.allocate(fd, len(head) + max((tensor["data_offsets"][1] for tensor in tensors.values()), default=0))
     calls.pwrite_all(fd, head, 0)
     starts = {name: len(head) + tensor["data_offsets"][0] for name, tensor in tensors.items()}
-    for array in model.kept.carried if isinstance(model.kept, KeptArrays) else ():
+    for array in model.kept.carried if model.kept else ():
         arrays.copy_pieces(array.source, array.pieces, fd, array.pieces._replace(begin=starts[array.name]))
     return [starts[name] for name in names]
 
@@ -252,7 +252,7 @@ def divided(
     """
     assert model.source is not None  # noqa: S101 - an index
     index, nbytes = _read_index(model.source, model.context), 0
-    kept = model.kept if isinstance(model.kept, KeptArrays) else KeptArrays(model.source, (), Library(PiecesFile))
+    kept = model.kept or KeptArrays(model.source, (), Library(PiecesFile))
     origins = {result.name: result.origin for result in model.buffers} | {name: name for name in kept.names}
     shards = {
         name: shard for old, shard in index["weight_map"].items() for name, origin in origins.items() if origin == old
