@@ -31,6 +31,7 @@ _CODECS = ("lz4", "zstd")  # values of CompressionType
 _CONTINUATION = 0xFFFFFFFF  # precedes the length of a header since Arrow 0.15
 _RECORD_BATCH = 3  # a value of MessageHeader
 _MAX_HEADER_NBYTES = 64 << 20
+_PLAIN_TYPES = pa.types.is_primitive, pa.types.is_decimal, pa.types.is_fixed_size_binary  # without offsets or children
 _BatchAndMetadata: TypeAlias = tuple[pa.RecordBatch, Mapping[bytes, bytes] | None]
 
 
@@ -108,12 +109,8 @@ class ArrowFile(Table):
             batches = reader.iter_batches_with_custom_metadata()
         else:
             batches = map(reader.get_batch_with_custom_metadata, range(first, reader.num_record_batches))
-        # Other types have offsets, indices or children.
-        plain_types = pa.types.is_primitive, pa.types.is_decimal, pa.types.is_fixed_size_binary
-        kinds = zip(
-            range(len(numbers)) if chosen else numbers, (self.schema.field(i).type for i in numbers), strict=True
-        )
-        with_offsets = [place for place, kind in kinds if not any(is_type(kind) for is_type in plain_types)]
+        places = zip(range(len(numbers)) if chosen else numbers, map(self.schema.field, numbers), strict=True)
+        with_offsets = [place for place, field in places if not any(is_type(field.type) for is_type in _PLAIN_TYPES)]
         for batch, metadata in limit_each(self._source.name, self._memory, batches):
             batch.validate()  # the lengths of buffers
             if with_offsets:  # damaged offsets would read memory outside of the buffers

@@ -237,8 +237,7 @@ class TableHeader:
                 if batch is None or other_batch is None or batch.num_rows != other_batch.num_rows:
                     raise other.source.changed()
                 for name in self.names:  # the order of the columns may differ
-                    difference = _first_difference(batch.column(name), other_batch.column(name))
-                    if difference is not None:
+                    if difference := _first_difference(batch.column(name), other_batch.column(name)):
                         row, value, other_value = difference
                         reason = f"row {start + row} of column {name!r} is {other_value}, but {value} in {like}"
                         raise BufferFileError(other.source.name, f"{reason} ({self.source.name!r}){_NOT_EQUAL}")

@@ -134,8 +134,9 @@ class RankFile(NamedTuple):
             raise merged(errors)
 
     def obstacles(self, taken: Group | None = None, *, complete: bool = True, keeps: bool = False) -> list[MpiredError]:
-        """Return an error for each reason why arrays cannot be combined; if not `complete`, some may be skipped.
+        """Return an error for each reason why arrays cannot be combined.
 
+        Unless `complete`, skipped arrays are an error only if there are no others.
         Hints list the arrays of groups that are `taken` by the op, and the option `keep` if the result `keeps` arrays.
         """
         skipped = self.others if complete or not self.buffers else ()

@@ -81,7 +81,7 @@ def limited_memory(nbytes: int, error: Exception) -> Iterator[None]:
 
 
 def limit_each(name: str, memory: int, items: Iterator[_T]) -> Iterator[_T]:
-    """Yield the items that a library decodes, each with at most `memory` decompressed bytes and the same for values."""
+    """Yield the items of a decoding library, within memory for `memory` decompressed bytes and as many of values."""
     while True:
         with limited_memory(2 * memory + _SLACK_NBYTES, too_large(name, "a part of it", None, memory)):
             item = next(items, None)
@@ -91,7 +91,7 @@ def limit_each(name: str, memory: int, items: Iterator[_T]) -> Iterator[_T]:
 
 
 def too_large(name: str, subject: str, nbytes: int | None, limit: int) -> BufferFileError:
-    """Return the error for a part of a file that unfolds to `nbytes`, None if not known, above the limit."""
+    """Return the error for a part of a file that decompresses to `nbytes`, or to an unknown size, above the limit."""
     size = f"more than {limit} bytes" if nbytes is None else f"{nbytes} bytes, more than {limit}"
     reason = f"{subject} unfolds to {size}; write it in smaller parts, or let `reduce` use more with `max_memory`"
     return BufferFileError(name, reason)
@@ -208,8 +208,8 @@ class ColumnReader:
         self._array, self._errors = array, errors
         with errors_of(array.source.name, errors):
             self._file = opener(array.source, array.memory)
-        may_lack = array.nullable and array.nulls != 0
-        self._streams = [Stream(array.source, self._file, leaf, nullable=may_lack) for leaf in leaves]
+        has_missing = array.nullable and array.nulls != 0
+        self._streams = [Stream(array.source, self._file, leaf, nullable=has_missing) for leaf in leaves]
         names = () if array.datatype.group is Group.VALUE else array.datatype.form.names
         # The order of the leaves is that of the file.
         self._names = [name for _, name in counterparts(array.stored.names or (), names)] if names else []
@@ -223,12 +223,12 @@ class ColumnReader:
         with errors_of(array.source.name, self._errors):
             try:
                 for stream, part in zip(self._streams, parts, strict=True):
-                    valid = _both(valid, stream.fill(start, part))
+                    valid = _combine_masks(valid, stream.fill(start, part))
             except NullsError as error:
                 if array.nullable:
                     raise DamageError("a column has nulls that its header does not tell of") from None
                 raise null_error(array.source, array.columns, error.args[0]) from None
-        return _both(valid, array.valid(block))
+        return _combine_masks(valid, array.valid(block))
 
     def close(self) -> None:
         """Close the file."""
@@ -237,8 +237,8 @@ class ColumnReader:
         self._file.close()
 
 
-def _both(left: np.ndarray | None, right: np.ndarray | None) -> np.ndarray | None:
-    """Return the mask of elements that are valid by two masks."""
+def _combine_masks(left: np.ndarray | None, right: np.ndarray | None) -> np.ndarray | None:
+    """Return the mask of the elements that are valid in both masks."""
     return right if left is None else left if right is None else left & right
 
 
