@@ -70,9 +70,7 @@ class Array(NamedTuple):
     nulls: int | None = 0  # number of missing elements, or None if the header does not contain it
     nullable: bool = False  # missing elements are allowed
     missing: Missing | None = None  # rule for missing elements, or None if all values are valid
-    validity: int | None = (
-        None  # bytes before the mask, which has a byte per element, 0 for null; None if there is none
-    )
+    validity: int | None = None  # offset of the mask, a byte per element that is 0 for null; None without a mask
     marked: Missing | None = None  # rule of the file of a window, which all ops ignore
     unset: float | None = None  # undeclared value of elements that were never written, or None
     unit: str = ""  # unit of the values in the file, or ""

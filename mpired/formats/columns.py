@@ -429,16 +429,14 @@ def encoder(
                     arrays = {name: with_kind(column, schema.field(name).type) for name, column in named}
                 for names, result, reader in zip(columns, results, readers, strict=True):
                     kinds = [schema.field(name).type for name in names]
-                    arrays |= zip(names, _read_columns(reader, result.datatype, start, count, kinds), strict=True)
+                    arrays |= zip(names, _to_arrow(reader, result.datatype, start, count, kinds), strict=True)
                 batch = pa.record_batch([arrays[name] for name in schema.names], schema=schema)
                 writer.write_batch(batch, **options)
 
     return Encoder(encode)
 
 
-def _read_columns(
-    reader: Reader, datatype: Datatype, start: int, count: int, kinds: Sequence[pa.DataType]
-) -> list[pa.Array]:
+def _to_arrow(reader: Reader, datatype: Datatype, start: int, count: int, kinds: Sequence[pa.DataType]) -> list[Any]:
     """Read elements from `start` on, and return them as a column, or as a column for each field of pairs."""
     block = np.empty(count, datatype.form)
     valid = reader.read(start, block)
@@ -521,7 +519,7 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int, opener: Opener) -
             arrays = list(batch.columns)
             for number, (reader, datatype) in readers.items():
                 kinds = [schema.field(number).type]
-                (arrays[number],) = _read_columns(reader, datatype, start, batch.num_rows, kinds)
+                (arrays[number],) = _to_arrow(reader, datatype, start, batch.num_rows, kinds)
             start += batch.num_rows
             return pa.record_batch(arrays, schema=schema)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -112,10 +113,8 @@ def join_fields(layout: Any, fields: Sequence[Sequence[str]]) -> Encoder:
         pairs = zip(results, fields, strict=True)
         layout.encode([part_of(result, field) if field else result for result, names in pairs for field in names], fd)
 
-    stops = np.cumsum([len(names) for names in fields])
-    missing = (
-        of_parts(names, layout.missing[stop - len(names) : stop]) for names, stop in zip(fields, stops, strict=True)
-    )
+    rules = iter(layout.missing)
+    missing = (of_parts(names, [*islice(rules, len(names))]) for names in fields)
     return Encoder(encode, tuple(missing))
 
 

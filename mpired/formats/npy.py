@@ -160,10 +160,8 @@ def prepare(model: Model) -> FlatLayout:
     """Return the layout of a result like `model`, with the dtype of the model's file, or its byte order."""
     result, dtype, cached = model.buffers[0], None, _cached
     if (source := model.source) is not None:
-        is_cached = cached and peek(source, len(cached.head)) == cached.head
-        dtype = (
-            cached.dtype if cached and is_cached else read_header(source.name, functools.partial(peek, source)).dtype
-        )
+        cached = cached if cached and peek(source, len(cached.head)) == cached.head else None
+        dtype = (cached or read_header(source.name, functools.partial(peek, source))).dtype
     stored, head = form_and_header(result, dtype)
 
     def head_of(count: int) -> bytes:

@@ -90,11 +90,8 @@ class ParquetFile(Table):
     def group(self, number: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group with the named columns, in batches of limited size."""
         group, nrows, ndecoded = self.metadata.row_group(number), self.group_rows[number], 0
-        chosen = {*names}
-        chosen_leaves = (
-            leaves for name, leaves in zip(self.schema.names, self._footer.leaves, strict=True) if name in chosen
-        )
-        chunks = [group.column(leaf) for leaf in itertools.chain(*chosen_leaves)]
+        chosen, named = {*names}, zip(self.schema.names, self._footer.leaves, strict=True)
+        chunks = [group.column(leaf) for name, leaves in named if name in chosen for leaf in leaves]
         starts = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
         self._bytes.expect(zip(starts, (chunk.total_compressed_size for chunk in chunks), strict=True))
         nbytes = max(1, sum(chunk.total_uncompressed_size for chunk in chunks))

@@ -311,9 +311,8 @@ def arrays_in_place(file: RankFile) -> list[Array]:
     in_place = row.in_place and all(array.missing is None for array in arrays)
     if any(array.reader is not None for array in arrays) or not (row.is_flat or in_place):
         return []
-    for array, successor in pairwise(
-        sorted((array for array in arrays if array.count), key=lambda array: array.offset)
-    ):
+    not_empty = sorted((array for array in arrays if array.count), key=lambda array: array.offset)
+    for array, successor in pairwise(not_empty):
         if array.end > successor.offset:
             reason = f"arrays {array.name!r} and {successor.name!r} have bytes in common; the file is damaged"
             raise BufferFileError(file.source.name, reason)
