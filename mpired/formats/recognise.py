@@ -210,6 +210,9 @@ def recognise(source: Source, inputs: InputOptions, start: bytes | None = None) 
     if inputs.format:
         return format_named(inputs.format, readable=True)
     start = peek(source) if start is None else start
+    form = _BY_SUFFIX.get(f".{source.name.rpartition('.')[2]}")
+    if form is not None and form.magic and start.startswith(form.magic):
+        return form
     named = by_suffix(source.name)
     by_content, known = _by_content(source, start, named)
     # A raw file of a declared type may have any bytes: packages are loaded only if its name or content hints at them.
