@@ -37,7 +37,7 @@ class Reader(Protocol):
         """Close the file."""
 
 
-class Opener(Protocol):
+class ArrayOpener(Protocol):
     """Opens arrays that are not flat. Picklable."""
 
     def __call__(self, array: Array, /) -> Reader:
@@ -58,7 +58,7 @@ class Array(NamedTuple):
     name: str = ""  # name in the file, or ""
     dims: tuple[str, ...] = ()  # names of the dimensions, "" for an unnamed dimension; () if all are unnamed
     parts: tuple[str, ...] = ()  # names of its columns: one, or a column of values and a column of indices
-    reader: Opener | None = None  # opens the array, or None if it is flat
+    reader: ArrayOpener | None = None  # opens the array, or None if it is flat
     isolated: bool = False  # a library decodes the elements, in a worker: a damaged file may end the process
     memory: int = 0  # maximum bytes that `reader` decodes or prefetches at once; 0 if it does neither
     grain: int = 1  # number of elements that are decoded together

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from mpired.errors import BufferFileError
 from mpired.formats import columns
-from mpired.formats.arrow_arrays import DTYPES, has_arrays
+from mpired.formats.arrow_arrays import DTYPES, has_array_class
 from mpired.formats.columns import Change, Contents, Table, errors_of
 from mpired.formats.layout import Encoder
 from mpired.formats.rank import Model
@@ -97,7 +97,7 @@ class ArrowFile(Table):
         """Yield record batches, from the number `first` on in a file, with at least the named columns."""
         numbers = sorted(itertools.chain(*map(self.schema.get_all_field_indices, set(names))))
         for field in map(self.schema.field, numbers):
-            if not has_arrays(field.type):
+            if not has_array_class(field.type):
                 reason = f"column {field.name!r} is {field.type}, which pyarrow cannot copy"
                 raise BufferFileError(self._source.name, reason)
         # pyarrow copies the bytes of chosen columns, but uses mapped bytes of all columns, if these are not compressed.

@@ -38,7 +38,7 @@ def value_kind(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) and is_plain(kind.value_type) else kind
 
 
-def with_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Cast a column to another encoding of its values; pyarrow cannot cast dictionaries of views."""
     if column.type == kind:
         return column
@@ -48,7 +48,7 @@ def with_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column.cast(kind)
 
 
-def has_arrays(kind: pa.DataType) -> bool:
+def has_array_class(kind: pa.DataType) -> bool:
     """Return whether pyarrow has arrays of a type: not of intervals in months, or in days and milliseconds."""
     return str(kind) not in {"month_interval", "day_time_interval"}
 
@@ -102,18 +102,18 @@ def _python_values(column: pa.Array) -> list[Any]:
     return [value if is_valid else None for value, is_valid in zip(values, mask, strict=True)]
 
 
-def column_of(block: np.ndarray, kind: pa.DataType, valid: np.ndarray | None = None) -> pa.Array:
+def arrow_column(block: np.ndarray, kind: pa.DataType, valid: np.ndarray | None = None) -> pa.Array:
     """Return elements as a column of this type, null where the mask is false."""
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
         pairs = counterparts([field.name for field in fields], block.dtype.names) if block.dtype.names else []
         parts = [block[name] for _, name in pairs] or [block]  # a block of plain values is the only field
-        arrays = [column_of(part, field.type) for part, field in zip(parts, fields, strict=True)]
+        arrays = [arrow_column(part, field.type) for part, field in zip(parts, fields, strict=True)]
         return pa.StructArray.from_arrays(
-            arrays, fields=fields, mask=None if valid is None else column_of(~valid, pa.bool_())
+            arrays, fields=fields, mask=None if valid is None else arrow_column(~valid, pa.bool_())
         )
     if pa.types.is_fixed_size_list(kind):
-        return pa.FixedSizeListArray.from_arrays(column_of(block.reshape(-1), kind.value_type), type=kind)
+        return pa.FixedSizeListArray.from_arrays(arrow_column(block.reshape(-1), kind.value_type), type=kind)
     if block.dtype.kind in "SUVO":
         return pa.array(block.tolist(), kind)
     if pa.types.is_boolean(kind):

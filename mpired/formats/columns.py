@@ -29,14 +29,14 @@ from mpired.formats import streamed
 from mpired.formats.array import Array, Reader
 from mpired.formats.arrow_arrays import (
     DTYPES,
-    column_of,
-    has_arrays,
+    arrow_column,
+    cast_column,
+    has_array_class,
     is_plain,
     is_time,
     nullable_values,
     objects_of,
     value_kind,
-    with_kind,
 )
 from mpired.formats.decoding import call_in_worker
 from mpired.formats.input_options import InputOptions
@@ -89,7 +89,7 @@ class Table(ColumnFile):
     def arrays(self, leaf: Leaf, start: int, *, nullable: bool) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on as NumPy arrays."""
         for encoded in self._columns(leaf, start):
-            column = with_kind(encoded, value_kind(encoded.type))
+            column = cast_column(encoded, value_kind(encoded.type))
             if not nullable and column.null_count:
                 raise NullsError(sum(column.null_count for column in self._columns(leaf, 0)))
             convert, nrows = (nullable_values, _BLOCK_ROWS) if is_plain(column.type) else (objects_of, _OBJECT_ROWS)
@@ -112,7 +112,7 @@ def _check_names(field: pa.Field) -> None:
         _check_names(field.type.field(number))
 
 
-Opener: TypeAlias = Callable[..., Table]
+TableOpener: TypeAlias = Callable[..., Table]
 Change: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
@@ -124,12 +124,12 @@ def count_of(kind: pa.DataType, *, leaves: bool) -> int:
     return children or 1 if leaves else children + 1
 
 
-def query(context: Context, source: Source, opener: Opener, function: Callable[[Any], Any]) -> Any:
+def query(context: Context, source: Source, opener: TableOpener, function: Callable[[Any], Any]) -> Any:
     """Open a file in a worker, and return the result of a function of the open file."""
     return call_in_worker(context, source.name, _query, source, opener, function, inspects=True)
 
 
-def _query(source: Source, opener: Opener, function: Callable[[Any], Any]) -> Any:
+def _query(source: Source, opener: TableOpener, function: Callable[[Any], Any]) -> Any:
     with errors_of(source.name), closing(opener(source)) as file:
         return function(file)
 
@@ -150,7 +150,7 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     if twice := next((name for name in (*combined, *inputs.keep) if counts[name] > 1), None):
         raise BufferFileError(source.name, _skip_reason(twice, pa.null(), names))
     matched = [field for field in schema if field.name in kept and field.name not in inputs.keep] if kept else []
-    refused = {field.name for field in matched if counts[field.name] > 1 or not has_arrays(field.type)}
+    refused = {field.name for field in matched if counts[field.name] > 1 or not has_array_class(field.type)}
     table = TableHeader(source, opener, tuple(name for name in kept if name not in refused), *contents)
     is_chosen = bool(inputs.columns or inputs.pair)
     skipped = _skipped_columns(table, inputs) if refused or not is_chosen else []
@@ -169,7 +169,7 @@ class TableHeader:
     """The header of a file with columns, and the columns that results carry: as `Kept`, see `rank.py`."""
 
     source: Source
-    opener: Opener
+    opener: TableOpener
     chosen: tuple[str, ...]  # names of the carried columns
     schema: pa.Schema
     rows: tuple[int, ...]  # number of rows in each row group or record batch
@@ -325,13 +325,13 @@ def _skipped_columns(table: TableHeader, inputs: InputOptions) -> list[SkippedAr
     counts, skipped = Counter(names), []
     for field, nulls in zip(table.schema, table.nulls, strict=True):
         name, kind, is_unique = field.name, field.type, counts[field.name] == 1
-        is_supported = has_arrays(kind) if inputs.any_type else _form(kind) is not None
+        is_supported = has_array_class(kind) if inputs.any_type else _form(kind) is not None
         if name in table.chosen or (is_unique and is_supported):
             continue
         reason, datatype = _skip_reason(name, kind, names), _datatype(kind) if is_unique else None
         column = SkippedArray(name, str(kind), reason, nrows, label=_description(kind), nulls=nulls)
         group = None if datatype is None else datatype.group
-        skipped.append(column._replace(group=group, keeps=has_arrays(kind)))
+        skipped.append(column._replace(group=group, keeps=has_array_class(kind)))
     return skipped
 
 
@@ -392,7 +392,7 @@ def with_provenance(schema: pa.Schema, provenance: Any) -> pa.Schema:
     return schema.with_metadata(metadata or None)
 
 
-def provenance_of(source: Source, opener: Opener) -> str | None:
+def provenance_of(source: Source, opener: TableOpener) -> str | None:
     """Return the provenance in a file, or None."""
     provenance = (query(NO_LIMITS, source, opener, SCHEMA).metadata or {}).get(_NOTE)
     return None if provenance is None else provenance.decode(errors="replace")
@@ -426,7 +426,7 @@ def encoder(
                     if batch is None or batch.num_rows != count:
                         raise kept.source.changed()
                     named = zip(kept.names, batch.columns, strict=True)
-                    arrays = {name: with_kind(column, schema.field(name).type) for name, column in named}
+                    arrays = {name: cast_column(column, schema.field(name).type) for name, column in named}
                 for names, result, reader in zip(columns, results, readers, strict=True):
                     kinds = [schema.field(name).type for name in names]
                     arrays |= zip(names, _to_arrow(reader, result.datatype, start, count, kinds), strict=True)
@@ -441,7 +441,7 @@ def _to_arrow(reader: Reader, datatype: Datatype, start: int, count: int, kinds:
     block = np.empty(count, datatype.form)
     valid = reader.read(start, block)
     values = [block] if len(kinds) == 1 else [block[field] for field in block.dtype.names or ()]
-    return [column_of(part, kind, valid) for part, kind in zip(values, kinds, strict=True)]
+    return [arrow_column(part, kind, valid) for part, kind in zip(values, kinds, strict=True)]
 
 
 def result_schema(model: Model, schema: pa.Schema | None) -> ResultSchema:
@@ -502,7 +502,7 @@ def _copied_type(form: np.dtype, datatype: Datatype) -> pa.DataType:
     return pa.from_numpy_dtype(form)
 
 
-def rewrite(source: Source, changed: Sequence[Array], fd: int, opener: Opener) -> None:
+def rewrite(source: Source, changed: Sequence[Array], fd: int, opener: TableOpener) -> None:
     """Write a copy of a file with new elements in the changed columns, and without its provenance."""
     with errors_of(source.name), contextlib.ExitStack() as stack:
         old = stack.enter_context(closing(opener(source)))
