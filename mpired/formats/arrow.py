@@ -254,5 +254,8 @@ def prepare(model: Model) -> Encoder:
     schema = None
     if model.source:
         schema = columns.query(model.context, model.source, ArrowFile, columns.SCHEMA)
-    new = pa.ipc.new_stream if model.format == "arrows" else pa.ipc.new_file
+    new = globals()[f"new_{model.format}"]
     return columns.encoder(model, columns.result_schema(model, schema), new, _BATCH_ROWS)
+
+
+new_arrow, new_arrows = pa.ipc.new_file, pa.ipc.new_stream  # the writers of the formats with these names
