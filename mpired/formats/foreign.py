@@ -77,7 +77,7 @@ _PICKLE = (
     rb"|\x80[\x02\x03](c[\w.]+\n\w+\n|[\]})]q\0|\x8a\nl\xfc\x9cF)"
     rb"|\(?cnumpy[\w.]*\n_reconstruct\n|c_codecs\nencode\n|ccopy_reg\n_reconstructor\n"
 )
-_DIRECTORY_NBYTES = 4 << 20  # of a zip archive, at its end
+_DIRECTORY_NBYTES = 4 << 20  # bytes at the end of a zip archive that are searched for its directory
 
 # The public constants are formats that mpired reads.
 _HDF5_MAGIC, _ZIP_MAGIC = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04"

@@ -97,8 +97,8 @@ class ParquetFile(Table):
         nbytes = max(1, sum(chunk.total_uncompressed_size for chunk in chunks))
         batch_rows = max(1, min(_BATCH_ROWS, nrows * _BATCH_NBYTES // nbytes))
         self._check_old_times(number, self._footer.old_times.intersection(names))
-        columns = None if len(names) == len(self.schema) else names
-        options = {"batch_size": batch_rows, "row_groups": [number], "columns": columns, "use_threads": False}
+        selected = None if len(names) == len(self.schema) else names
+        options = {"batch_size": batch_rows, "row_groups": [number], "columns": selected, "use_threads": False}
         batches = limit_each(self._source.name, self._memory, self._file.iter_batches(**options))
         for batch in batches if nrows else ():
             ndecoded += batch.num_rows
