@@ -1,4 +1,4 @@
-"""Options that describe the inputs, beyond what the files say themselves."""
+"""`InputOptions`: options that describe the inputs, such as the combined arrays and the form of raw files."""
 
 from __future__ import annotations
 
@@ -20,55 +20,51 @@ if TYPE_CHECKING:
 
 ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", None: "="}
 
-
 OF_ARRAYS = ("unpack", "follow_links", "check_coordinates", "ignore_coordinates", "coordinate_rtol")
-"""The options of files of arrays."""
+"""Keywords of the options for files with named arrays."""
 
 
 class InputOptions(NamedTuple):
-    """Options that describe the inputs, beyond what the files say themselves."""
+    """Options that describe the inputs."""
 
-    datatype: Datatype | None = None  # the MPI datatype of an element; needed for raw, elsewhere it must agree
-    byte_order: str | None = None  # "little", "big" or "native", of raw files
-    datarep: str | None = None  # "native" or "external32", the data representation of raw files (MPI-4.1, 14.5)
-    # the byte order that `datatype` was given with, "little", "big" or "native"; of every file
-    type_order: str | None = None
-    format: str | None = None  # the name of a format, instead of looking at the content
-    columns: tuple[str, ...] = ()  # the columns that are buffers, in order; empty for all
-    pair: tuple[str, str] | None = None  # two columns that are together one buffer of pairs, (value, index)
-    keep: tuple[str, ...] = ()  # the columns that are carried into the result as they are
-    offset: int = 0  # bytes before the first element, of raw files
-    # number of elements, of raw files; None for all there are
+    datatype: Datatype | None = None  # datatype of an element; required for raw files, checked for others
+    byte_order: str | None = None  # "little", "big" or "native" byte order of raw files
+    datarep: str | None = None  # data representation of raw files, "native" or "external32" (MPI-4.1, 14.5)
+    type_order: str | None = None  # byte order within the option `type`, for files of all formats
+    format: str | None = None  # name of the format, or None to recognise it by the content
+    columns: tuple[str, ...] = ()  # names or patterns of the columns that are combined, in order; () for all
+    pair: tuple[str, str] | None = None  # columns of values and of indices that form a buffer of pairs
+    keep: tuple[str, ...] = ()  # names or patterns of the columns that results carry unchanged
+    offset: int = 0  # bytes before the first element of raw files
+    # number of elements of raw files, or None for all
     count: int | None = None  # type: ignore[assignment]  # tuples are not counted
-    packed: bool = False  # whether raw files have elements without any gaps, as MPI_Pack leaves them
-    # whether the file is a window: of a raw one that ends within an element, it is the whole elements
-    window: bool = False
-    in_place: bool = False  # whether the result replaces one of the files, which keeps its other columns
-    taken: Group | None = None  # the groups of datatypes that the op takes; None where there is no op
-    op: Op | None = None  # the op, if it can compute in a wider datatype than that of the elements
-    nullable: bool = False  # whether elements may be null
-    any_type: bool = False  # whether arrays of any type are buffers, because they are only compared
-    # whether a stream is read as it arrives; else a copy of it is read
-    forward: bool = False
-    unpack: bool = False  # whether packed values are unpacked before they are combined
-    follow_links: bool = False  # whether a file may lead to arrays in other files
-    check_coordinates: bool = True  # whether arrays that results carry have to be the same in all ranks
-    ignore_coordinates: tuple[str, ...] = ()  # the names of those that may differ, or patterns of them
-    coordinate_rtol: float | None = None  # the relative tolerance in which they are the same; None for none
-    noun: str = "array"  # the word of the file's format for an array
-    named: bool = False  # whether the fields of a structure keep their names, because a user-defined op sees them
-    is_particular: bool = False  # whether options that have a meaning for some formats alone may be among them
-    context: Context = NO_LIMITS  # the settings of the call
+    packed: bool = False  # the elements of raw files have no gaps, as after MPI_Pack
+    window: bool = False  # the file is a window; bytes after the last whole element of a raw window are ignored
+    in_place: bool = False  # the result replaces the file of a rank, which keeps its other columns
+    taken: Group | None = None  # groups of datatypes that the op takes, or None without an op
+    op: Op | None = None  # op, if it can compute in a wider datatype than that of the elements
+    nullable: bool = False  # elements may be null
+    any_type: bool = False  # arrays of any type are buffers, because they are only compared
+    forward: bool = False  # streams are read while they arrive; else they are copied to scratch first
+    unpack: bool = False  # packed values are unpacked before they are combined
+    follow_links: bool = False  # links to arrays in other files are followed
+    check_coordinates: bool = True  # carried arrays must be equal in all ranks
+    ignore_coordinates: tuple[str, ...] = ()  # names or patterns of carried arrays that may differ
+    coordinate_rtol: float | None = None  # relative tolerance of the comparison, or None
+    noun: str = "array"  # word of the format for an array
+    named: bool = False  # structures keep their field names, because a user-defined op sees them
+    is_particular: bool = False  # the call has options that only some formats support
+    context: Context = NO_LIMITS
 
     @classmethod
     def of(cls, options: Options, context: Context) -> InputOptions:
-        """Return those of a call, which are checked."""
-        text, types = cast("str | None", options.get("type")), options.get("types")
+        """Check the options of a call and return them."""
+        type_text, types = cast("str | None", options.get("type")), options.get("types")
         defined = None if types is None else datatypes.definitions(os.fspath(types))
-        datatype, order = (None, None) if text is None else datatypes.parse(text, defined)
+        datatype, order = (None, None) if type_text is None else datatypes.parse(type_text, defined)
         byte_order, datarep = options.get("byte_order"), options.get("datarep")
         if order is not None and byte_order not in (None, order):
-            raise UsageError("`byte_order`", f"{byte_order} contradicts `type={text!r}`")
+            raise UsageError("`byte_order`", f"{byte_order} contradicts `type={type_text!r}`")
         if datarep == "external32" and {byte_order, order} - {"big", None}:
             raise UsageError("`datarep`", f"external32 is big-endian, not {byte_order or order}")
         columns, pair = tuple(options.get("columns") or ()), tuple(options.get("pair") or ())
@@ -76,10 +72,10 @@ class InputOptions(NamedTuple):
             raise UsageError("`pair`", "names two different columns, value and index, and takes the place of `columns`")
         if twice := next((name for name in columns if columns.count(name) > 1), None):
             raise UsageError("`columns`", f"names {twice!r} twice")
-        same = ("byte_order", "datarep", "format", "offset", "count", *OF_ARRAYS)
-        found = cls(**{name: options[name] for name in same if options.get(name) is not None})
-        is_particular = bool(columns or pair) or found != cls()
-        return found._replace(
+        keywords = ("byte_order", "datarep", "format", "offset", "count", *OF_ARRAYS)
+        inputs = cls(**{keyword: options[keyword] for keyword in keywords if options.get(keyword) is not None})
+        is_particular = bool(columns or pair) or inputs != cls()
+        return inputs._replace(
             is_particular=is_particular, datatype=datatype, type_order=order, columns=columns,
             pair=(pair[0], pair[1]) if pair else None, context=context,
         )  # fmt: skip
@@ -103,25 +99,25 @@ class InputOptions(NamedTuple):
         return datatype.form.newbyteorder(self.order)
 
     def spreads(self, datatype: Datatype) -> bool:
-        """Return whether elements of a datatype are spread over a raw file; packed and in external32 they are not."""
+        """Return whether elements of a raw file interleave; packed and external32 elements never do."""
         return datatype.is_spread and not self.is_external and not self.packed
 
     def start(self, datatype: Datatype) -> int:
-        """Return the bytes before the form of the first element in a raw file; its displacement 0 is at `offset`."""
+        """Return the bytes before the first element of a raw file, whose displacement 0 is at `offset`."""
         return self.offset - (0 if self.is_external or self.packed else datatype.origin)
 
-    def refused(self, source: Source, datatype: Datatype, what: str) -> DatatypeError:
-        """Return the error for a file that says of its elements that they are something else."""
+    def refused(self, source: Source, datatype: Datatype, elements: str) -> DatatypeError:
+        """Return the error for a file whose header contradicts the declared datatype."""
         hint = "give a file that `mpired pack` has made with that type" if self.packed else "leave `type` out"
-        return DatatypeError(source.name, f"{what}, which is not {datatype.label}; {hint}")
+        return DatatypeError(source.name, f"{elements}, which is not {datatype.label}; {hint}")
 
     @property
     def stream_limit(self) -> int | None:
-        """The most bytes that a stream has to give, None if that is not known."""
+        """The maximum bytes that are read of a stream, or None if they are not known."""
         if self.count is None or self.datatype is None:
             return None
         if self.spreads(self.datatype):
-            from mpired.formats.spread import Records  # noqa: PLC0415 - few elements are spread
+            from mpired.formats.spread import Records  # noqa: PLC0415 - elements rarely interleave
 
             return Records(self.datatype, self.count, self.offset).reach[1]
         return self.start(self.datatype) + self.count * self.stored(self.datatype).itemsize

@@ -1,7 +1,7 @@
-"""Ranks that a program has at hand: arrays, and files that are open.
+"""Ranks that are not paths: arrays, open files and parts of raw files.
 
-An array is read as an npy file in memory: the header of one, and the bytes of the array where they are. A worker that
-is forked finds them there; one that is a new interpreter gets them in a scratch file.
+An array is read like an npy file, whose source has a header and the memory of the array. Forked workers read this
+memory; workers that are new interpreters get a copy in a scratch file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class MemorySource(Source):
-    """Bytes of this process. What the program changes meanwhile is its own matter."""
+    """Bytes in the memory of this process. Changes by other threads of the program are not detected."""
 
     is_private = True
 
@@ -39,27 +39,27 @@ class MemorySource(Source):
         self._copy: LocalSource | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # For a process that has not this memory. The copy is there as long as this source is.
+        # A copy for a process that does not share this memory; it exists as long as this source.
         self._copy = self._copy or copied(self.name, self.open())
         return self._copy.__reduce__()
 
     def open(self) -> OpenSource:
-        """Open it for reading."""
+        """Open the bytes for reading."""
         return OpenBytes(*self.parts)
 
 
 def masks_of(elements: np.ndarray) -> np.ndarray:
-    """Return which elements of an array are masked; of structures those of which a field is."""
+    """Return the mask of an array; a structure is masked if one of its fields is."""
     mask: Any = np.ma.getmaskarray(elements)
-    found: np.ndarray = np.any([mask[name] for name in mask.dtype.names] if mask.dtype.names else [mask], axis=0)
-    return found
+    fields = [mask[name] for name in mask.dtype.names] if mask.dtype.names else [mask]
+    return cast("np.ndarray", np.any(fields, axis=0))
 
 
 class RankObject:
     """A rank that is not a path. Its source is made when it is inspected."""
 
-    path: str | None = None  # the path of its file, if it has one
-    # returns its bytes, of a stream at most `stream_limit`, and its options, given those of all ranks
+    path: str | None = None  # path of its file, or None
+    # returns the source, of a stream at most `stream_limit` bytes, and the options for this rank
     opened: Callable[[InputOptions], tuple[Source, InputOptions]]
 
     def __init__(self, name: str, content: Any = None) -> None:
@@ -67,7 +67,7 @@ class RankObject:
 
 
 class ArrayRank(RankObject):
-    """An array of any form and order, also one that is masked, or mapped from a file."""
+    """An array of NumPy, also a masked array or a memory map."""
 
     def opened(self, inputs: InputOptions) -> tuple[Source, InputOptions]:
         """Return the array as an npy file."""
@@ -78,12 +78,12 @@ class ArrayRank(RankObject):
         except ValueError as error:  # fields that overlap
             raise DatatypeError(self.name, f"has no npy form ({error})") from None
         if array.dtype.hasobject:
-            return MemorySource(self.name, head), inputs  # which the header refuses
+            return MemorySource(self.name, head), inputs  # the npy reader refuses objects
         flat = array.ravel(order="F" if fortran else "C")
         return MemorySource(self.name, head, flat.view(np.uint8).data if flat.nbytes else b""), inputs
 
     def with_masks(self, file: RankFile, *, nullable: bool) -> RankFile:
-        """Return its file with which elements are masked, behind the elements."""
+        """Return the description of the npy file with the mask appended to the elements, if some are masked."""
         if not np.ma.isMaskedArray(self.content) or not file.buffers:
             return file
         array, source = file.buffers[0]._replace(nullable=nullable), cast("MemorySource", file.source)
@@ -96,7 +96,7 @@ class ArrayRank(RankObject):
 
 
 class RankInFile(RankObject):
-    """A rank in a raw file with others."""
+    """A rank that is a part of a raw file."""
 
     path: str
 
@@ -105,7 +105,7 @@ class RankInFile(RankObject):
         self.path, self.start, self._count = path, start, count
 
     def opened(self, inputs: InputOptions) -> tuple[Source, InputOptions]:
-        """Return the bytes of the file, and where the rank is in it."""
+        """Return the source of the file, and options with the offset and the count of the rank."""
         check_holds_several(self.path)
         count = inputs.count if self._count is None else self._count
         inputs = inputs._replace(offset=inputs.offset + self.start, count=count)
@@ -113,19 +113,19 @@ class RankInFile(RankObject):
 
 
 def check_holds_several(path: str) -> None:
-    """Raise `UsageError` if a path is that of a stream, which gives its bytes once."""
+    """Raise `UsageError` if a path is a stream, which cannot be read at several positions."""
     if path == "-" or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)):
         reason = "is a stream, of which no rank can be read alone; write it to a file first"
         raise UsageError(STANDARD_INPUT if path == "-" else path, reason)
 
 
 class OpenFile(RankObject):
-    """A file that is open for reading bytes. All of it is read, from its start, and its position stays."""
+    """An open binary file. It is read from its start, and its position does not change."""
 
-    _stream: Source | None = None  # which is read once
+    _stream: Source | None = None  # source of a pipe, which is made once
 
     def opened(self, inputs: InputOptions) -> tuple[Source, InputOptions]:
-        """Return the bytes of the file."""
+        """Return the source of the file."""
         try:
             if isinstance(self.content, io.BytesIO):
                 return MemorySource(self.name, self.content.getvalue()), inputs
@@ -138,9 +138,8 @@ class OpenFile(RankObject):
                 self.content.flush()
             status = os.fstat(fd)
             if stat.S_ISREG(status.st_mode):
-                path = f"/proc/{os.getpid()}/fd/{fd}"
-                own = self.path and calls.followed(self.path)
-                return LocalSource.inspected(self.name, path, own, inputs.context, status), inputs
+                path, followed = f"/proc/{os.getpid()}/fd/{fd}", self.path and calls.followed(self.path)
+                return LocalSource.inspected(self.name, path, followed, inputs.context, status), inputs
             self._stream = self._stream or StreamSource(
                 self.name, os.dup(fd), inputs.stream_limit, digested=bool(inputs.context.record)
             )

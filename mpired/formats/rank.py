@@ -1,4 +1,7 @@
-"""The file of a rank: with one array, or with several, which are chosen by their names or by patterns of them."""
+"""Descriptions of files: the arrays that are combined, kept or skipped, and the errors that explain it.
+
+`RankFile` is the result of the `inspect` function of a format, and `Model` the input of its `prepare` function.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ from mpired.formats.input_options import ORDERS, InputOptions
 from mpired.formats.missing import null_error
 from mpired.sources.source import Source
 
-_FEW = 20  # names in a message
-_SIGNS = frozenset("*?[")  # of patterns
+_MAX_NAMES_SHOWN = 20
+_WILDCARDS = frozenset("*?[")
 ELSEWHERE = "is stored in another file"
 NO_DATATYPE = ", which no MPI datatype has; convert them to numbers"
 
@@ -29,32 +32,31 @@ class SkippedArray(NamedTuple):
     """An array that cannot be combined, and why."""
 
     name: str
-    type: str  # what its elements are
-    reason: str  # why it cannot be combined, for an error of the file
+    type: str  # type of its elements in the file
+    reason: str  # reason why it cannot be combined, for an error of the file
     count: int | None = None  # type: ignore[assignment]  # tuples are not counted
     shape: tuple[int, ...] | None = None
-    label: str = ""  # what its elements are, in words; "" for the type
-    hint: str = ""  # what can be done about it; "" for nothing
-    # the group of its datatype if it can be combined when it is chosen, None if it cannot
-    group: Group | None = None
-    nulls: int | None = None  # how many values are missing; None if that is not known
+    label: str = ""  # description of its elements, or "" if `type` is clear
+    hint: str = ""  # way to combine it after all, or ""
+    group: Group | None = None  # group of its datatype if it is combined when it is chosen, else None
+    nulls: int | None = None  # number of missing values, or None if it is not known
     keeps: bool = True  # results can carry it
     unit: str = ""
-    storage: str = ""  # how the values of an array are stored, in a few words
+    storage: str = ""  # kind of storage, in a few words
 
 
 Kept: TypeAlias = Any
-"""Arrays that a result has as the modelled file has them: an `arrays.KeptArrays`, or a `columns.TableHeader`."""
+"""Arrays or columns that a result copies from its model, see `keep`: `arrays.KeptArrays` or `columns.TableHeader`."""
 
 
 class Cells(NamedTuple):
-    """Changes of a result against its model: other units, and other times where ranks are different times."""
+    """Changes of a result against its model: new units, and new times if the ranks are different times."""
 
-    values: Mapping[str, np.ndarray] = {}  # of carried arrays
-    attributes: Mapping[str, Mapping[str, str]] = {}  # those of combined arrays that are new; "" for those that go
+    values: Mapping[str, np.ndarray] = {}  # new values of carried arrays
+    attributes: Mapping[str, Mapping[str, str]] = {}  # new attributes of combined arrays; "" removes an attribute
 
     def staying(self, name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the attributes of the model of an array without those that go."""
+        """Return the attributes of the model of an array without those that are removed."""
         changes = self.attributes.get(name, {})
         return {key: value for key, value in attributes.items() if changes.get(key) != ""}
 
@@ -62,97 +64,101 @@ class Cells(NamedTuple):
 class Model(NamedTuple):
     """The model of a result."""
 
-    format: str  # the name of the format that the result has unless the user wants another
-    buffers: tuple[Array, ...]  # its arrays, one at least
-    # a file of that format, from which the result has the schema and the compression, or the spelling of a header
-    source: Source | None = None
-    kept: Kept | None = None  # columns that the result has too
+    format: str  # name of the default format of the result
+    buffers: tuple[Array, ...]  # its arrays, at least one
+    source: Source | None = None  # file of that format, whose schema, compression and header spelling the result gets
+    kept: Kept | None = None
     cells: Cells = Cells()
-    provenance: Any = None  # its `text` says where the result comes from
+    provenance: Any = None  # provenance of the result, in its attribute `text`
     context: Context = NO_LIMITS
-    has_history: bool = False  # whether its file gets the attribute `history` if that of the first rank has none
+    has_history: bool = False  # the result gets an attribute `history` even if the first rank has none
 
     @property
     def subject(self) -> str:
-        """The file that errors are of."""
+        """The subject of errors."""
         return "the result" if self.source is None else self.source.name
 
     def declared(self, inputs: InputOptions) -> Model:
         """Return the model of a raw result with the declared byte order and data representation."""
-        ordered = ((each, each.stored.newbyteorder(inputs.order)) for each in self.buffers)
-        buffers = (each._replace(stored=form, datarep=inputs.datarep, fixed_order=False) for each, form in ordered)
-        return self._replace(buffers=tuple(buffers))
+        arrays = [
+            array._replace(stored=array.stored.newbyteorder(inputs.order), datarep=inputs.datarep, fixed_order=False)
+            for array in self.buffers
+        ]
+        return self._replace(buffers=tuple(arrays))
 
 
 class RankFile(NamedTuple):
-    """A rank: its file, and its buffers in order."""
+    """The file of a rank, with its buffers in order."""
 
     source: Source
     buffers: Sequence[Array]
-    others: Sequence[SkippedArray] = ()  # other arrays of the file, unless columns were chosen
-    names: Sequence[str] = ()  # of all its columns or arrays
-    format: str = ""  # filled in by its row
-    obstacle: str = ""  # why a file that is only looked at has no buffers
+    others: Sequence[SkippedArray] = ()  # other arrays of the file; () if columns were chosen
+    names: Sequence[str] = ()  # names of all columns or arrays
+    format: str = ""  # name of the format, set by `Format.inspect`
+    obstacle: str = ""  # reason why the file has no buffers, if it is only described
     kept: Kept | None = None
-    headers: Sequence[Any] = ()  # an `arrays.ArrayHeader` for each array that is combined, in formats with attributes
-    noun: str = "array"  # the format's word for one
-    shards: Sequence[Source] = ()  # the files with its elements, if the source is only their index
-    unkept: Sequence[SkippedArray] = ()  # arrays that a pattern of `keep` matches, and that results cannot carry
+    headers: Sequence[Any] = ()  # `arrays.ArrayHeader` of each combined array, in formats with attributes
+    noun: str = "array"  # the word of the format for an array
+    shards: Sequence[Source] = ()  # files with the elements, if the source is only their index
+    unkept: Sequence[SkippedArray] = ()  # arrays that match a pattern of `keep`, but cannot be carried
 
     def __repr__(self) -> str:
-        """Say what `mpired info` says, on one line."""
-        what = [(each.name, f"{each.count} x {each.datatype.label}") for each in self.buffers]
-        what += [(each.name, f"{each.type}, no buffer") for each in self.others]
-        texts = (f"{name}: {text}" if name else text for name, text in what)
+        """Return the description of `mpired info` on one line."""
+        arrays = [(array.name, f"{array.count} x {array.datatype.label}") for array in self.buffers]
+        arrays += [(skipped.name, f"{skipped.type}, no buffer") for skipped in self.others]
+        texts = (f"{name}: {text}" if name else text for name, text in arrays)
         return f"<{self.format} file {self.source.name!r}: {', '.join(texts) or 'no buffer'}>"
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """All files that it is read from: without an index the shards alone."""
+        """All files with its data: the index, if there is one, and the shards."""
         return (self.source, *self.shards) if self.source.nbytes or not self.shards else tuple(self.shards)
 
     @property
     def left_out(self) -> list[str]:
-        """The names of those that results like this file have neither combined nor carried."""
-        there = {name for each in self.buffers for name in each.columns}.union(self.kept.names if self.kept else ())
-        return [name for name in self.names if name not in there]
+        """The names of arrays that results neither combine nor carry."""
+        used = {name for array in self.buffers for name in array.columns}.union(self.kept.names if self.kept else ())
+        return [name for name in self.names if name not in used]
 
     def ordered_as(self, other: RankFile) -> RankFile:
-        """Return it with its buffers in the order of another file's, if they have the same names."""
-        names, own = [each.name for each in other.buffers], {each.name: each for each in self.buffers}
-        if names == list(own) or own.keys() != set(names):
+        """Return this description with the buffers in the order of `other`, if both have the same names."""
+        names, by_name = [array.name for array in other.buffers], {array.name: array for array in self.buffers}
+        if names == list(by_name) or by_name.keys() != set(names):
             return self
-        return self._replace(buffers=[own[name] for name in names])
+        return self._replace(buffers=[by_name[name] for name in names])
 
     def check(self, taken: Group | None = None, *, complete: bool = False) -> None:
-        """Raise an error if no column is a buffer, one has nulls, or, of a `complete` file, one is not a buffer."""
-        is_plain = self.buffers and not any(each.nulls for each in self.buffers)
+        """Raise the errors of `obstacles`, if there are any."""
+        is_plain = self.buffers and not any(array.nulls for array in self.buffers)
         if (complete or not is_plain) and (errors := self.obstacles(taken, complete=complete)):
             raise merged(errors)
 
     def obstacles(self, taken: Group | None = None, *, complete: bool = True, keeps: bool = False) -> list[MpiredError]:
-        """Return an error for each reason why a column is not a buffer: to leave one out is the user's decision."""
-        unused = self.others if complete or not self.buffers else ()
-        # Columns are offered whose datatypes are `taken` by the op, or the others, if the result `keeps` them.
+        """Return an error for each reason why arrays cannot be combined.
+
+        Unless `complete`, skipped arrays are an error only if there are no others.
+        Hints list the arrays of groups that are `taken` by the op, and the option `keep` if the result `keeps` arrays.
+        """
+        skipped = self.others if complete or not self.buffers else ()
         errors: list[MpiredError] = []
-        if lacking := [each for each in self.buffers if each.nulls and not each.nullable]:
-            array, *others = lacking
-            more = also([",".join(each.columns) for each in others])
-            errors.append(null_error(self.source, array.columns, array.nulls or 0, more=more))
-        alike = reasons(unused)
-        ways: list[str] = []  # out of all these reasons, which the last one has
+        if lacking := [array for array in self.buffers if array.nulls and not array.nullable]:
+            first, *others = lacking
+            more = also([",".join(array.columns) for array in others])
+            errors.append(null_error(self.source, first.columns, first.nulls or 0, more=more))
+        hints: list[str] = []  # those of all skipped arrays, at the end of the last error
         if self.names:
-            groups = [(each.name, each.datatype.group) for each in self.buffers]
-            groups += [(each.name, each.group) for each in unused if each.group is not None and not each.nulls]
-            ways.append(choice(groups, taken))
-            names = [each.name for each in unused]
-            if keeps and ways[0] and len(set(names)) == len(names) and all(each.keeps for each in unused):
-                ways.append(f"carry what all ranks have in common with `keep='{values.listed(names)}'`")
-        for number, (reason, same) in enumerate(alike.items(), 1):
-            own = max((each.hint for each in same), key=len)
-            ends = hint_text(own, *(ways if number == len(alike) else ()))
-            errors.append(DatatypeError(self.source.name, f"{reason}{ends}"))
-        if not self.buffers and not unused:
+            groups = [(array.name, array.datatype.group) for array in self.buffers]
+            groups += [(array.name, array.group) for array in skipped if array.group is not None and not array.nulls]
+            hints.append(choice(groups, taken))
+            names = [array.name for array in skipped]
+            if keeps and hints[0] and len(set(names)) == len(names) and all(array.keeps for array in skipped):
+                hints.append(f"carry what all ranks have in common with `keep='{values.listed(names)}'`")
+        by_reason = reasons(skipped)
+        for number, (reason, arrays) in enumerate(by_reason.items(), 1):
+            hint = max((array.hint for array in arrays), key=len)
+            ending = hint_text(hint, *(hints if number == len(by_reason) else ()))
+            errors.append(DatatypeError(self.source.name, f"{reason}{ending}"))
+        if not self.buffers and not skipped:
             reason, carried = "holds no array or column", self.kept.names if self.kept else ()
             if carried:
                 reason = f"has no {self.noun} to combine, because results carry {some_names(carried)}"
@@ -161,7 +167,7 @@ class RankFile(NamedTuple):
         return errors
 
     def only_buffer(self) -> Array:
-        """Return the one buffer, where only one can be used."""
+        """Return the only buffer of a file; raise an error if there are several or none."""
         self.check()
         if len(self.buffers) > 1:
             names = ", ".join(buffer.name for buffer in self.buffers)
@@ -170,60 +176,60 @@ class RankFile(NamedTuple):
         return self.buffers[0]
 
 
-def reasons(others: Iterable[SkippedArray]) -> dict[str, list[SkippedArray]]:
-    """Return arrays that are not combined or carried by their reason, which names all that have it."""
-    alike: dict[str, list[SkippedArray]] = {}
-    for each in others:
-        alike.setdefault(each.reason.replace(repr(each.name), "", 1), []).append(each)
-    return {f"{first.reason}{also([each.name for each in same])}": [first, *same] for first, *same in alike.values()}
+def reasons(skipped: Iterable[SkippedArray]) -> dict[str, list[SkippedArray]]:
+    """Return skipped arrays grouped by their reasons, which name all arrays of the group."""
+    groups: dict[str, list[SkippedArray]] = {}
+    for array in skipped:
+        groups.setdefault(array.reason.replace(repr(array.name), "", 1), []).append(array)
+    return {f"{arrays[0].reason}{also([array.name for array in arrays[1:]])}": arrays for arrays in groups.values()}
 
 
 def choice(columns: Sequence[tuple[str, Group]], taken: Group | None) -> str:
-    """Return the way out where a column cannot be combined: those that can, by their names and groups; "" for none."""
+    """Return the hint to choose among columns, given as names and groups, those that the op takes; or ""."""
     names = [name for name, group in columns if taken is None or group in taken]
     if not names and len(columns) > 1 and taken is not None and Group.PAIR in taken:
         return "make pairs of two columns with `pair='VALUE,INDEX'`"
     return f"choose with `columns='{values.listed(names)}'`" if names else ""
 
 
-def hint_text(*ways: str) -> str:
-    """Return the end of a message with the ways out; "" if there are none."""
-    there = list(filter(None, ways))
-    return f"; {', or '.join(there)}" if there else ""
+def hint_text(*hints: str) -> str:
+    """Return the end of a message with hints; "" if all are empty."""
+    hints = tuple(filter(None, hints))
+    return f"; {', or '.join(hints)}" if hints else ""
 
 
 def element_text(dtype: np.dtype) -> str:
-    """Return what messages call elements of a dtype: MPI's name and NumPy's, or their form if no datatype has it."""
+    """Return the description of elements for messages: the names of MPI and NumPy, or the dtype."""
     with contextlib.suppress(DatatypeError):
         return from_dtype(dtype).label
     return dtype_text(dtype)
 
 
 def dtype_text(dtype: np.dtype, byte_order: str | None = None) -> str:
-    """Return a short text for a dtype, perhaps in another byte order: `<f8`, or `(<f8, <i4)` for a structure."""
+    """Return a short text for a dtype, optionally in another byte order: `<f8`, or `(<f8, <i4)` for a structure."""
     if byte_order is not None:
         dtype = dtype.newbyteorder(ORDERS[byte_order])
     if dtype.names is None:
         return dtype.str
     fields = [dtype[name] for name in dtype.names]
-    return f"({', '.join(each.base.str + ''.join(f'[{n}]' for n in each.shape) for each in fields)})"
+    return f"({', '.join(field.base.str + ''.join(f'[{n}]' for n in field.shape) for field in fields)})"
 
 
-def declared(source: Source, inputs: InputOptions, dtype: np.dtype, what: str) -> Datatype:
-    """Return the datatype of elements of a dtype, which messages call `what`: the declared one, or their own."""
+def declared(source: Source, inputs: InputOptions, dtype: np.dtype, subject: str) -> Datatype:
+    """Return the declared datatype of elements, or that of their dtype; messages begin with the `subject`."""
     if inputs.datatype is None:
         try:
             datatype = from_dtype(dtype)
         except DatatypeError:
-            raise DatatypeError(source.name, f"{what} elements of {dtype_text(dtype)}{NO_DATATYPE}") from None
+            raise DatatypeError(source.name, f"{subject} elements of {dtype_text(dtype)}{NO_DATATYPE}") from None
         return with_fields(datatype, dtype.names) if inputs.named else datatype
-    check_declared(source, inputs, inputs.datatype, dtype, what)
+    check_declared(source, inputs, inputs.datatype, dtype, subject)
     return inputs.datatype
 
 
 # Part of the interface of formats in packages.
 def check_declared(source: Source, inputs: InputOptions, datatype: Datatype, dtype: np.dtype, what: str) -> None:
-    """Raise `DatatypeError` if elements of a dtype are not of the datatype, or not in the byte order of its type."""
+    """Raise `DatatypeError` if elements of a dtype are not of the datatype, or not in its declared byte order."""
     if not agrees(datatype, dtype):
         raise inputs.refused(source, datatype, f"{what} {element_text(dtype)}")
     if inputs.type_order and dtype.newbyteorder(ORDERS[inputs.type_order]) != dtype:
@@ -232,39 +238,38 @@ def check_declared(source: Source, inputs: InputOptions, datatype: Datatype, dty
 
 
 def turned(dims: Sequence[str], others: Sequence[str]) -> str | None:
-    """Return how the order of the dimensions of two arrays differs, by the names that are in the files."""
+    """Return the error text if two arrays have dimensions of the same names in different orders, else None."""
     pairs = zip(dims, others, strict=True) if len(dims) == len(others) else ()
-    if not any(mine != other and mine in others and not mine.startswith("phony_dim_") for mine, other in pairs if mine):
+    if not any(dim != other and dim in others and not dim.startswith("phony_dim_") for dim, other in pairs if dim):
         return None
     return f"dimensions ({', '.join(dims)}), not ({', '.join(others)}); write all in one order"
 
 
 def reordered(fields: Sequence[str], others: Sequence[str], datatype: Datatype) -> str | None:
-    """Return how the order of the fields of two structures differs, unless the datatype finds them by their names."""
+    """Return the error text if two structures differ in the order of their fields, unless `datatype` names these."""
     if list(fields) == list(others) or set(fields) != set(others) or set(fields) == set(datatype.form.names or ()):
         return None
     return f"fields {', '.join(map(escaped, fields))}, not {', '.join(map(escaped, others))}; save all in one order"
 
 
-def picked(source: Source, names: Iterable[str], wanted: Sequence[str], what: str) -> list[str]:
-    """Return the names that are wanted, in that order; a pattern stands for those that it matches, as in a shell."""
-    there = dict.fromkeys(names)
-    found: dict[str, None] = {}
-    for name in wanted:
-        some = [name] if name in there else [each for each in there if fnmatch.fnmatchcase(each, name)]
-        is_pattern = bool(_SIGNS & set(name))
-        if not some or (name not in there and not is_pattern):
-            pattern = " like" if is_pattern else ""
-            raise BufferFileError(
-                source.name, f"has no {what}{pattern} {name!r}; its {what}s are {some_names([*there])}"
-            )
-        found |= dict.fromkeys(some)
-    return list(found)
+def picked(source: Source, names: Iterable[str], patterns: Sequence[str], noun: str) -> list[str]:
+    """Return the names that match names or shell patterns, in the order of the patterns."""
+    by_name = dict.fromkeys(names)
+    selected: dict[str, None] = {}
+    for pattern in patterns:
+        matches = [pattern] if pattern in by_name else [name for name in by_name if fnmatch.fnmatchcase(name, pattern)]
+        has_wildcards = bool(_WILDCARDS & set(pattern))
+        if not matches or (pattern not in by_name and not has_wildcards):
+            like = " like" if has_wildcards else ""
+            reason = f"has no {noun}{like} {pattern!r}; its {noun}s are {some_names([*by_name])}"
+            raise BufferFileError(source.name, reason)
+        selected |= dict.fromkeys(matches)
+    return list(selected)
 
 
 def chosen(source: Source, names: Collection[str], inputs: InputOptions) -> tuple[dict[str, None], dict[str, None]]:
-    """Return the names of the arrays that are combined, none if all others are, and of those that are kept."""
-    # A name goes before a pattern, and of two patterns that of the arrays that are combined.
+    """Return the names of combined arrays, empty if all arrays that are not kept are combined, and of kept arrays."""
+    # An exact name of `keep` precedes patterns of `columns`, and these precede patterns of `keep`.
     free = [name for name in names if name not in inputs.keep]
     combined = dict.fromkeys(picked(source, free, inputs.pair or inputs.columns, inputs.noun))
     if inputs.pair and len(combined) != 2:  # noqa: PLR2004 - a pair
@@ -274,34 +279,33 @@ def chosen(source: Source, names: Collection[str], inputs: InputOptions) -> tupl
 
 
 def some_names(names: Sequence[str]) -> str:
-    """Return some names, the first ones of many."""
-    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    return f"{', '.join(map(repr, names[:_FEW])) or 'none'}{more}"
+    """Return a list of the first names for a message."""
+    more = f" and {len(names) - _MAX_NAMES_SHOWN} more" if len(names) > _MAX_NAMES_SHOWN else ""
+    return f"{', '.join(map(repr, names[:_MAX_NAMES_SHOWN])) or 'none'}{more}"
 
 
 def also(names: Sequence[str]) -> str:
-    """Return what a message about the first of some columns adds for the others."""
+    """Return the insertion for a message about a column that concerns other columns too, or ""."""
     return f" (also {some_names(names)})" if names else ""
 
 
-def lacking(this: str, mine: Sequence[str], other: str, theirs: Sequence[str]) -> str:
-    """Say which buffers each of two lacks that the other has, for the end of a message; "" if some have no names."""
-    if not all([*mine, *theirs]):
+def lacking(this: str, names: Sequence[str], other: str, other_names: Sequence[str]) -> str:
+    """Return the end of a message with the arrays that either of two ranks lacks; "" if arrays have no names."""
+    if not all([*names, *other_names]):
         return ""
     text = ""
-    for who, names, others in ((this, mine, theirs), (other, theirs, mine)):
-        own = set(names)
-        if lacks := [name for name in others if name not in own]:
-            text += f", and {who} lacks {some_names(lacks)}"
+    for rank, present, required in ((this, {*names}, other_names), (other, {*other_names}, names)):
+        if missing := [name for name in required if name not in present]:
+            text += f", and {rank} lacks {some_names(missing)}"
     return text
 
 
-def check_pair(source: Source, pair: Sequence[str], dtype: np.dtype, what: str) -> None:
-    """Raise `DatatypeError` if two columns or arrays of numbers, `dtype` together, are not a value and an index."""
+def check_pair(source: Source, pair: Sequence[str], dtype: np.dtype, nouns: str) -> None:
+    """Raise `DatatypeError` if two columns or arrays, with the joint dtype `dtype`, are not a value and an index."""
     if from_dtype(dtype).group is Group.PAIR:
         return
     value, index = (from_dtype(dtype[name]) for name in FIELDS)
-    reason = f"{what} {pair[0]!r}, {value.label}, and {pair[1]!r}, {index.label}, are not a value and an index"
+    reason = f"{nouns} {pair[0]!r}, {value.label}, and {pair[1]!r}, {index.label}, are not a value and an index"
     hint = "an index is an integer"
     if value_index(index, value) is not None:
         hint += f"; `pair='{pair[1]},{pair[0]}'` has them in the other order"

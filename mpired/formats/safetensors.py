@@ -1,8 +1,8 @@
-"""Safetensors: a header in JSON and the bytes of the tensors one after another, in a file, or in shards with an index.
+"""Safetensors: a header in JSON and the bytes of the tensors, in a file, or in shards with an index.
 
-The header is read by a parser of our own with strict limits: the tensors are in the file, without gaps or overlaps, as
-the format asks for. Elements of the short types of machine learning are combined as MPI_FLOAT, and rounded once when
-the result is written; ml_dtypes knows these types, and is needed for them alone.
+The header is checked strictly: as the format requires, the tensors fill the file without gaps or overlaps. Elements of
+the short types of machine learning are combined as MPI_FLOAT, and rounded once when the result is written. Only these
+types need the package ml_dtypes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from mpired.sources.directory import ShardsSource, index_of
 from mpired.sources.open import open_source
 from mpired.sources.source import Source
 
-_MAX_HEADER = 100_000_000  # as the library of the format has it
+_MAX_HEADER = 100_000_000  # limit of the library of the format
 _MAX_NDIM = 64
 _LENGTH = 8
 _ALIGNMENT = 8
@@ -43,46 +43,47 @@ _DTYPES = {
 _SHORT = {
     "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
 }  # fmt: skip
-_FORMS = _DTYPES | {"BOOL": "u1"}  # as truth values are written
+_FORMS = _DTYPES | {"BOOL": "u1"}  # dtypes of the stored elements
 _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
 
 
 class _Header(NamedTuple):
-    """The header of a file."""
+    """The header of a file or of a shard."""
 
     source: Source
-    start: int  # where the data begins
-    tensors: dict[str, dict[str, Any]]  # in the order of their bytes
+    start: int  # bytes before the data
+    tensors: dict[str, dict[str, Any]]  # entries of the tensors, in the order of their data
     metadata: dict[str, str]
 
 
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
-    """Describe a safetensors file from its header."""
-    parts = _headers(source, inputs.context)
-    found = [_array(part, name) for part in parts for name in part.tensors]
-    shards = () if parts[0].source is source else tuple(part.source for part in parts)
-    return arrays.inspect(source, inputs, found, Library(PiecesFile))._replace(shards=shards)
+    """Describe a safetensors file from its header, or an index from the headers of the shards."""
+    headers = _headers(source, inputs.context)
+    tensors = [_array(header, name) for header in headers for name in header.tensors]
+    shards = () if headers[0].source is source else tuple(header.source for header in headers)
+    return arrays.inspect(source, inputs, tensors, Library(PiecesFile))._replace(shards=shards)
 
 
-def _array(part: _Header, name: str) -> ArrayHeader:
-    tensor = part.tensors[name]
+def _array(header: _Header, name: str) -> ArrayHeader:
+    """Describe a tensor."""
+    tensor = header.tensors[name]
     code, shape, (begin, end) = tensor["dtype"], tuple(tensor["shape"]), tensor["data_offsets"]
     try:
         form = _form(code) if code in _SHORT else np.dtype(_DTYPES.get(code, "u1"))
     except ImportError:
         reason = f"has tensors of {_SHORT[code]}, for which mpired needs ml_dtypes"
-        raise UsageError(part.source.name, f"{reason}; install it with {installation('mpired[ml]')}") from None
-    pieces = Pieces(part.start + begin, form, (end - begin) // form.itemsize)
-    found = ArrayHeader(name, form, shape, pieces.begin, pieces=pieces, source=part.source)
+        raise UsageError(header.source.name, f"{reason}; install it with {installation('mpired[ml]')}") from None
+    pieces = Pieces(header.start + begin, form, (end - begin) // form.itemsize)
+    array = ArrayHeader(name, form, shape, pieces.begin, pieces=pieces, source=header.source)
     if code in _SHORT:
-        return found._replace(dtype=np.dtype("<f4"), stored=form, storage=code)
+        return array._replace(dtype=np.dtype("<f4"), stored=form, storage=code)
     reason = f"tensor {name!r} is {code}, which mpired does not read"
-    return found if code in _DTYPES else found._replace(dtype=None, label=code, reason=reason)
+    return array if code in _DTYPES else array._replace(dtype=None, label=code, reason=reason)
 
 
 @functools.cache
 def _form(code: str) -> np.dtype:
-    """Return the form of the elements of a type in the file."""
+    """Return the NumPy form of stored elements of a type."""
     return np.dtype(getattr(importlib.import_module("ml_dtypes"), _SHORT[code]) if code in _SHORT else _FORMS[code])
 
 
@@ -91,24 +92,24 @@ def _bad(source: Source, reason: str) -> NoReturn:
 
 
 def _read_header(source: Source) -> _Header:
-    """Return the header of a file."""
+    """Read and check the header of a file."""
     with closing(source.open()) as file, calls.errors_name(source.name):
-        first = file.read(_LENGTH, 0)
-        if len(first) < _LENGTH:
-            _bad(source, "the header is truncated" if first else "the file is empty")
-        length = int.from_bytes(first, "little")
+        prefix = file.read(_LENGTH, 0)
+        if len(prefix) < _LENGTH:
+            _bad(source, "the header is truncated" if prefix else "the file is empty")
+        length = int.from_bytes(prefix, "little")
         if length > min(_MAX_HEADER, source.nbytes - _LENGTH):
             _bad(source, f"the header claims {length} bytes, more than there are, or than {_MAX_HEADER}")
         text = file.read(length, _LENGTH)
     header = _object(source, text, "the header")
     metadata = header.pop(_METADATA, {})
-    if not isinstance(metadata, dict) or not all(isinstance(each, str) for each in metadata.values()):
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
         _bad(source, "the metadata are not strings by name")
     for name, tensor in header.items():
         _check_tensor(source, name, tensor)
     tensors = dict(sorted(header.items(), key=lambda item: tuple(item[1]["data_offsets"])))
     end, nbytes = 0, source.nbytes - _LENGTH - length
-    for name, tensor in tensors.items():  # which fill the rest of the file, one after another
+    for name, tensor in tensors.items():
         if tensor["data_offsets"][0] != end:
             _bad(source, f"tensor {name!r} begins at byte {tensor['data_offsets'][0]} of the data, and not at {end}")
         end = tensor["data_offsets"][1]
@@ -117,74 +118,74 @@ def _read_header(source: Source) -> _Header:
     return _Header(source, _LENGTH + length, tensors, metadata)
 
 
-def _object(source: Source, text: bytes, what: str) -> dict[str, Any]:
-    """Return an object of JSON, whose keys differ."""
+def _object(source: Source, text: bytes, subject: str) -> dict[str, Any]:
+    """Parse a JSON object with unique keys."""
     try:
-        found = json.loads(text, object_pairs_hook=_without_doubles)
+        value = json.loads(text, object_pairs_hook=_with_unique_keys)
     except (ValueError, RecursionError) as error:
-        _bad(source, f"{what} is not a JSON object ({' '.join(str(error).split())[:100]})")
-    if not isinstance(found, dict):
-        _bad(source, f"{what} is not an object")
-    return found
+        _bad(source, f"{subject} is not a JSON object ({' '.join(str(error).split())[:100]})")
+    if not isinstance(value, dict):
+        _bad(source, f"{subject} is not an object")
+    return value
 
 
-def _without_doubles(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _with_unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a key is there twice")
-    return found
+    return members
 
 
 def _read_index(source: Source, context: Context) -> dict[str, Any]:
-    """Return an index: `weight_map`, the shard of each tensor, and `metadata`; of shards without one that of theirs."""
+    """Return an index with `metadata` and `weight_map`, the shard of each tensor; make it if the shards have none."""
     if isinstance(source, ShardsSource):
-        found: dict[str, str] = {}
-        for each in source.names:
-            names = _read_header(_shard(source, each, context)).tensors
-            if twice := found.keys() & names:
+        shards: dict[str, str] = {}
+        for shard in source.names:
+            names = _read_header(_shard(source, shard, context)).tensors
+            if twice := shards.keys() & names:
                 name = min(twice)
-                _bad(source, f"the tensor {name!r} is in two shards, {found[name]} and {each}")
-            found |= dict.fromkeys(names, each)
-        return {"metadata": {}, "weight_map": found}
+                _bad(source, f"the tensor {name!r} is in two shards, {shards[name]} and {shard}")
+            shards |= dict.fromkeys(names, shard)
+        return {"metadata": {}, "weight_map": shards}
     with closing(source.open()) as file, calls.errors_name(source.name):
         index = _object(source, file.read(min(source.nbytes, _MAX_HEADER), 0), "the index")
-    shards, metadata = index.get("weight_map"), index.setdefault("metadata", {})
-    if not isinstance(shards, dict) or not shards or not isinstance(metadata, dict):
+    weight_map, metadata = index.get("weight_map"), index.setdefault("metadata", {})
+    if not isinstance(weight_map, dict) or not weight_map or not isinstance(metadata, dict):
         _bad(source, "the index has no `weight_map` from tensors to shards, or its metadata are not an object")
-    for shard in shards.values():
+    for shard in weight_map.values():
         if not isinstance(shard, str) or "/" in shard or shard in {"", ".", ".."}:
             _bad(source, f"the index names the shard {shard!r}, which is not a file of its directory")
     return index
 
 
 def _shard(index: Source, name: str, context: Context) -> Source:
-    """Return a shard, which is in the directory of its index."""
+    """Return the source of a shard in the directory of its index."""
     return open_source(index.name[: index.name.rfind("/") + 1] + name, context)
 
 
 def _headers(source: Source, context: Context) -> list[_Header]:
-    """Return the header of a file, or those of all shards of an index, which agree with it."""
+    """Return the header of a file, or the headers of the shards of an index, which must agree with the index."""
     if not index_of(source):
         return [_read_header(source)]
-    shards: dict[str, str] = _read_index(source, context)["weight_map"]
-    found: list[_Header] = []
-    for shard in sorted({*shards.values()}):
-        found.append(_read_header(_shard(source, shard, context)))
-        own = {name for name, where in shards.items() if where == shard}
-        if wrong := own ^ found[-1].tensors.keys():
+    weight_map: dict[str, str] = _read_index(source, context)["weight_map"]
+    headers: list[_Header] = []
+    for shard in sorted({*weight_map.values()}):
+        headers.append(_read_header(_shard(source, shard, context)))
+        names = {name for name, shard_of_name in weight_map.items() if shard_of_name == shard}
+        if wrong := names ^ headers[-1].tensors.keys():
             _bad(source, f"the index and the shard {shard} disagree on the tensor {min(wrong)!r}")
-    return found
+    return headers
 
 
 def _check_tensor(source: Source, name: str, tensor: Any) -> None:
-    """Check one entry of the header by itself."""
+    """Check the entry of a tensor without the other entries."""
     try:
         code, shape, (start, end) = (tensor[key] for key in ("dtype", "shape", "data_offsets"))
-        counts = [*shape, end - start, start]
+        sizes = [*shape, end - start, start]
         is_valid = len(tensor) == 3 and isinstance(code, str) and len(shape) <= _MAX_NDIM  # noqa: PLR2004 - keys
     except (TypeError, LookupError, ValueError):
         is_valid = False
-    if not is_valid or not all(type(each) is int and 0 <= each < 1 << 63 for each in counts):
+    if not is_valid or not all(type(size) is int and 0 <= size < 1 << 63 for size in sizes):
         _bad(source, f"tensor {name!r} has not exactly a dtype, a shape and data_offsets, or they are not sizes")
     form = _DTYPES.get(code)
     itemsize = np.dtype(form).itemsize if form else {"BF16": 2}.get(code, code.startswith("F8"))
@@ -194,87 +195,86 @@ def _check_tensor(source: Source, name: str, tensor: Any) -> None:
 
 
 def prepare(model: Model) -> ArrayLayout:
-    """Lay out results like `model`: the tensors with their types as far as they stay, and the metadata of its file."""
-    parts = [] if model.source is None else _headers(model.source, model.context)
-    old = {name: tensor for part in parts for name, tensor in part.tensors.items()}
-    kept = model.kept.carried if isinstance(model.kept, KeptArrays) else ()
+    """Return the layout of results like `model`, with the metadata of its file and the short types of its tensors."""
+    headers = [] if model.source is None else _headers(model.source, model.context)
+    old = {name: tensor for header in headers for name, tensor in header.tensors.items()}
+    carried = model.kept.carried if model.kept else ()
     new, sizes, stored = dict[str, dict[str, Any]](), dict[str, int](), list[np.dtype]()
-    for buffer in model.buffers:
-        code = old.get(buffer.own_name, {}).get("dtype", "")
-        # A short type stays if its elements are as they were.
-        if code not in _SHORT or buffer.datatype.form != np.dtype(np.float32) or buffer.form is not None:
-            dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.datatype.form
+    for result in model.buffers:
+        code = old.get(result.own_name, {}).get("dtype", "")
+        # The op may have changed the datatype of a tensor of a short type.
+        if code not in _SHORT or result.datatype.form != np.dtype(np.float32) or result.form is not None:
+            dtype = np.dtype(bool) if result.datatype.is_bool else result.datatype.form
             code = _NAMES.get(dtype.newbyteorder("<"))
         if code is None:
-            raise DatatypeError(buffer.datatype.label, "has no form in safetensors; use `to='npy'` or `to='npz'`")
+            raise DatatypeError(result.datatype.label, "has no form in safetensors; use `to='npy'` or `to='npz'`")
         form = _form(code)
-        name = buffer.name or "value"
-        new[name], sizes[name] = {"dtype": code, "shape": list(buffer.dimensions)}, buffer.count * form.itemsize
+        name = result.name or "value"
+        new[name], sizes[name] = {"dtype": code, "shape": list(result.dimensions)}, result.count * form.itemsize
         stored.append(form)
     names = list(new)
-    for each in kept:
-        begin, end = old[each.name]["data_offsets"]
-        new[each.name], sizes[each.name] = old[each.name], end - begin
+    for tensor in carried:
+        begin, end = old[tensor.name]["data_offsets"]
+        new[tensor.name], sizes[tensor.name] = old[tensor.name], end - begin
     end = 0
-    places = {name: place for place, name in enumerate(old)}  # where each begins where its type may
-    origins = {name: places.get(buffer.origin, 0) for name, buffer in zip(names, model.buffers, strict=True)}
-    for name in sorted(new, key=lambda name: origins.get(name, places.get(name, 0))) if kept else names:
+    # The old order of the tensors aligns the elements of each.
+    places = {name: place for place, name in enumerate(old)}
+    origins = {name: places.get(result.origin, 0) for name, result in zip(names, model.buffers, strict=True)}
+    for name in sorted(new, key=lambda name: origins.get(name, places.get(name, 0))) if carried else names:
         new[name] = {**new.pop(name), "data_offsets": [end, end + sizes[name]]}
         end += sizes[name]
-    metadata = {key: value for part in parts for key, value in part.metadata.items() if key != _NOTE}
-    return ArrayLayout(functools.partial(_lay, new, metadata, model.provenance, names, kept), tuple(stored))
+    metadata = {key: value for header in headers for key, value in header.metadata.items() if key != _NOTE}
+    return ArrayLayout(functools.partial(_write_header, new, metadata, names, model), tuple(stored))
 
 
-def _lay(
-    header: dict[str, Any],
-    metadata: dict[str, str],
-    provenance: Any,
-    names: Sequence[str],
-    kept: tuple[Any, ...],
-    fd: int,
+def _write_header(
+    tensors: dict[str, Any], metadata: dict[str, str], names: Sequence[str], model: Model, fd: int
 ) -> list[int]:
-    """Write the header and the tensors that are carried, and return where the others begin."""
-    metadata = metadata | ({_NOTE: provenance.text} if provenance else {})
-    text = json.dumps(({_METADATA: metadata} if metadata else {}) | header, separators=(",", ":")).encode()
+    """Write the header and the carried tensors, and return the offsets of the named tensors."""
+    metadata = metadata | ({_NOTE: model.provenance.text} if model.provenance else {})
+    text = json.dumps(({_METADATA: metadata} if metadata else {}) | tensors, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
     head = len(text).to_bytes(_LENGTH, "little") + text
-    calls.allocate(fd, len(head) + max((each["data_offsets"][1] for each in header.values()), default=0))
+    calls.allocate(fd, len(head) + max((tensor["data_offsets"][1] for tensor in tensors.values()), default=0))
     calls.pwrite_all(fd, head, 0)
-    starts = {name: len(head) + each["data_offsets"][0] for name, each in header.items()}
-    for each in kept:
-        arrays.copy_pieces(each.source, each.pieces, fd, each.pieces._replace(begin=starts[each.name]))
+    starts = {name: len(head) + tensor["data_offsets"][0] for name, tensor in tensors.items()}
+    for array in model.kept.carried if model.kept else ():
+        arrays.copy_pieces(array.source, array.pieces, fd, array.pieces._replace(begin=starts[array.name]))
     return [starts[name] for name in names]
 
 
 def divided(
     model: Model, name: str, prepare: Callable[[Model], ArrayLayout]
 ) -> Iterator[tuple[str, Sequence[int], ArrayLayout]]:
-    """Lay out results in shards like those of the model, and in an index: yield name, arrays and layout of each."""
+    """Yield the name, the numbers of the results and the layout of each shard, like those of the model, and the index.
+
+    `name` is the name of the index.
+    """
     assert model.source is not None  # noqa: S101 - an index
     index, nbytes = _read_index(model.source, model.context), 0
-    kept = model.kept if isinstance(model.kept, KeptArrays) else KeptArrays(model.source, (), Library(PiecesFile))
-    origins = {each.name: each.origin for each in model.buffers} | {name: name for name in kept.names}
+    kept = model.kept or KeptArrays(model.source, (), Library(PiecesFile))
+    origins = {result.name: result.origin for result in model.buffers} | {name: name for name in kept.names}
     shards = {
         name: shard for old, shard in index["weight_map"].items() for name, origin in origins.items() if origin == old
     }
     for shard in sorted({*shards.values()}):
-        own = [number for number, each in enumerate(model.buffers) if shards[each.name] == shard]
-        carried = tuple(each for each in kept.carried if shards[each.name] == shard)
+        numbers = [number for number, result in enumerate(model.buffers) if shards[result.name] == shard]
+        carried = tuple(array for array in kept.carried if shards[array.name] == shard)
         part = model._replace(
-            buffers=tuple(model.buffers[number] for number in own),
+            buffers=tuple(model.buffers[number] for number in numbers),
             source=_shard(model.source, shard, model.context),
             kept=kept._replace(carried=carried),
         )
         layout = prepare(part)
-        nbytes += sum(each.count * form.itemsize for each, form in zip(part.buffers, layout.stored, strict=True))
-        nbytes += sum(each.pieces.nbytes for each in carried if each.pieces)
-        yield shard, own, layout
+        nbytes += sum(result.count * form.itemsize for result, form in zip(part.buffers, layout.stored, strict=True))
+        nbytes += sum(array.pieces.nbytes for array in carried if array.pieces)
+        yield shard, numbers, layout
     index |= {"metadata": index["metadata"] | {"total_size": nbytes}, "weight_map": shards}
-    yield name, (), ArrayLayout(functools.partial(_lay_index, index, model.provenance), ())
+    yield name, (), ArrayLayout(functools.partial(_write_index, index, model.provenance), ())
 
 
-def _lay_index(index: dict[str, Any], provenance: Any, fd: int) -> Sequence[int]:
-    """Write an index."""
+def _write_index(index: dict[str, Any], provenance: Any, fd: int) -> Sequence[int]:
+    """Write an index, which has no elements."""
     metadata = {key: value for key, value in index["metadata"].items() if key != _NOTE}
     metadata |= {_NOTE: provenance.text} if provenance else {}
     calls.pwrite_all(fd, f"{json.dumps(index | {'metadata': metadata}, indent=2)}\n".encode(), 0)
@@ -282,16 +282,15 @@ def _lay_index(index: dict[str, Any], provenance: Any, fd: int) -> Sequence[int]
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
-    """Write a file again with new elements in some tensors: a copy, in which these are changed."""
+    """Write a copy of a file with new elements in the changed tensors."""
     arrays.copy_whole(source, fd)
     header = _read_header(source)
-    for each in changed:
-        tensor = header.tensors[each.name]
-        write_elements(each, _form(tensor["dtype"]), fd, header.start + tensor["data_offsets"][0])
+    for array in changed:
+        tensor = header.tensors[array.name]
+        write_elements(array, _form(tensor["dtype"]), fd, header.start + tensor["data_offsets"][0])
 
 
 def provenance(source: Source) -> str | None:
-    """Return what a file says of where it comes from; None for nothing."""
+    """Return the provenance in a file or an index, or None."""
     metadata = _read_index(source, NO_LIMITS)["metadata"] if index_of(source) else _read_header(source).metadata
-    found: str | None = metadata.get(_NOTE)
-    return found
+    return cast("str | None", metadata.get(_NOTE))

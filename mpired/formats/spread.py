@@ -1,4 +1,4 @@
-"""Elements whose bytes are spread over a raw file, between those of others, as the columns of a matrix."""
+"""Elements of a raw file that interleave, such as the columns of a matrix: their bytes are read and written in runs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from mpired.sources.source import OpenSource, Source, local_fd
 
 @dataclass(frozen=True)
 class Records:
-    """Elements of a datatype in a raw file, with gaps."""
+    """Elements of a datatype with gaps in a raw file."""
 
-    datatype: Datatype  # what an element is
-    count: int  # how many there are
-    offset: int  # where displacement 0 of the first element is, in bytes
+    datatype: Datatype  # datatype of an element
+    count: int  # number of elements
+    offset: int  # bytes before displacement 0 of the first element
 
     @classmethod
     def of(cls, source: Source, datatype: Datatype, offset: int, count: int | None) -> Records:
-        """Return the elements of a file: those declared, or all that are in it."""
+        """Return `count` elements of a file, or all elements."""
         if count is None:
             typemap, nbytes = datatype.typemap, source.nbytes - offset
             if nbytes < 0:
@@ -43,23 +43,23 @@ class Records:
                 elements = f"{count} elements of {datatype.label}, whose extent is {typemap.extent}"
                 reason = f"{nbytes - end} bytes are left after {elements}"
                 raise CountError(source.name, f"{reason}; say with `count` how many to take")
-        found = cls(datatype, count, offset)
-        found.check_inside(source)
-        return found
+        records = cls(datatype, count, offset)
+        records.check_inside(source)
+        return records
 
     def part(self, start: int, count: int) -> Run:
-        """Return `count` elements, from element `start` on."""
+        """Return the run of `count` elements from the element `start` on."""
         extent = self.datatype.typemap.extent
         return Run(self.datatype.typemap, self.offset + start * extent, count, extent)
 
     @property
     def reach(self) -> tuple[int, int]:
-        """The first byte that belongs to an element, and the end of the last; both 0 if there is none."""
+        """The offset of the first byte of all elements, and of the byte after the last; both 0 without elements."""
         return transfer.reach(self.part(0, self.count)) if self.nbytes else (0, 0)
 
     @property
     def end(self) -> int:
-        """The bytes of a file with these elements and nothing behind them, the padding of the last included."""
+        """The size of a file with these elements, including the padding of the last element."""
         if not self.count:
             return self.offset
         typemap = self.datatype.typemap
@@ -68,11 +68,11 @@ class Records:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all elements without the gaps."""
+        """The number of bytes of all elements without gaps."""
         return self.count * self.datatype.size
 
     def make_room(self, fd: int) -> None:
-        """Give a new file the size for these elements: reserved, unless most of it would be gaps."""
+        """Set the size of a new file, and reserve its space, unless most of it would be gaps."""
         (calls.allocate if self.end <= transfer.MOST_GAPS * self.nbytes else calls.set_size)(fd, self.end)
 
     def check_starts(self) -> None:
@@ -81,14 +81,14 @@ class Records:
             raise UsageError("`offset`", f"the elements start {-self.reach[0]} bytes before the file; give `offset`")
 
     def check_inside(self, source: Source) -> None:
-        """Raise an error unless all elements are in a file."""
+        """Raise an error unless all elements are within a file."""
         self.check_starts()
         if self.reach[1] > source.nbytes:
-            what = f"{self.count} elements of {self.datatype.label}"
-            raise CountError(source.name, f"has {source.nbytes} bytes, and {what} end at byte {self.reach[1]}")
+            elements = f"{self.count} elements of {self.datatype.label}"
+            raise CountError(source.name, f"has {source.nbytes} bytes, and {elements} end at byte {self.reach[1]}")
 
     def check_apart(self, hint: str) -> None:
-        """Raise an error if an entry would be written over another (MPI-4.1, 5.1.11)."""
+        """Raise an error if entries overlap, which is not allowed for writing (MPI-4.1, 5.1.11)."""
         overlap = pieces.overlaps(self.datatype.typemap, self.count)
         reason = f"in {self.count} elements of it entries overlap, and none may be written twice"
         if overlap is None:
@@ -98,48 +98,48 @@ class Records:
 
 
 def gather(file: OpenSource, source: Source, run: Run, packed: np.ndarray) -> None:
-    """Read the bytes of a run, which is no larger than `transfer.cut` makes them, to `packed`."""
+    """Read the bytes of a run, whose size `transfer.cut` has limited, to `packed`."""
     with calls.errors_name(source.name):
         is_dense = transfer.is_dense(run)
         if is_dense and file.read_into(packed.data, transfer.reach(run)[0]) < len(packed):
             raise source.changed()
         for window in () if is_dense else transfer.windows(run):
-            room = np.empty((len(window.starts), window.nbytes), np.uint8)
-            stretches = zip(window.starts, room, strict=True)
-            if any(file.read_into(each.data, start) < len(each) for start, each in stretches):
+            buffer = np.empty((len(window.starts), window.nbytes), np.uint8)
+            stretches = zip(window.starts, buffer, strict=True)
+            if any(file.read_into(stretch.data, start) < len(stretch) for start, stretch in stretches):
                 raise source.changed()
-            window.gather(room, packed)
+            window.gather(buffer, packed)
 
 
 def scatter(fd: int, run: Run, packed: np.ndarray) -> None:
-    """Write `packed` to where the bytes of a run belong in a file; the bytes between them stay."""
+    """Write `packed` to the bytes of a run in a file; the bytes in its gaps stay."""
     if transfer.is_dense(run):
         calls.pwrite_all(fd, packed.data, transfer.reach(run)[0])
         return
     for window in transfer.windows(run):
-        room = np.zeros((len(window.starts), window.nbytes), np.uint8)
+        buffer = np.zeros((len(window.starts), window.nbytes), np.uint8)
         if not window.full:
-            for start, stretch in zip(window.starts, room, strict=True):
+            for start, stretch in zip(window.starts, buffer, strict=True):
                 calls.pread_into(fd, stretch.data, start)
-        window.scatter(room, packed)
-        for start, stretch in zip(window.starts, room, strict=True):
+        window.scatter(buffer, packed)
+        for start, stretch in zip(window.starts, buffer, strict=True):
             calls.pwrite_all(fd, stretch.data, start)
 
 
 def _cut(run: Run, packed: np.ndarray) -> Iterator[tuple[Run, np.ndarray]]:
-    """Yield a run piece by piece, each with its packed bytes."""
-    at = 0
+    """Yield pieces of limited size of a run, each with its packed bytes."""
+    start = 0
     for piece in transfer.cut(run):
-        end = at + piece.copies * piece.of.size
-        yield piece, packed[at:end]
-        at = end
+        stop = start + piece.copies * piece.of.size
+        yield piece, packed[start:stop]
+        start = stop
 
 
 class SpreadReader(FlatReader):
-    """Reads element ranges of an array that is spread over its file. The caller closes it."""
+    """Reads ranges of elements that interleave. The caller closes it."""
 
     def read(self, start: int, block: np.ndarray) -> None:
-        """Fill `block` with the elements from `start` on, packed, in native byte order."""
+        """Fill `block` with packed native elements from `start` on."""
         array = self._array
         stored = block if array.stored == block.dtype else np.empty(len(block), array.stored)
         records = Records(array.datatype, array.count, array.offset)
@@ -150,13 +150,13 @@ class SpreadReader(FlatReader):
 
 
 def spread_encoder(
-    datatype: Datatype, stored: np.dtype, around: Array | None = None
+    datatype: Datatype, stored: np.dtype, replaced: Array | None = None
 ) -> Callable[[Sequence[Array], int], None]:
-    """Return what writes elements with the form `stored` when packed, perhaps in the place of those of an array."""
+    """Return the encoder of elements of the form `stored`, for a new file or a copy of the file of a replaced array."""
 
     def encode(results: Sequence[Array], fd: int) -> None:  # no two workers can write interleaved bytes
         (result,) = results
-        records = _prepared(Records(datatype, result.count, 0), around, fd)
+        records = _write_surroundings(Records(datatype, result.count, 0), replaced, fd)
         start, step = 0, max(1, transfer.INTERLEAVED_BYTES // result.datatype.itemsize)
         for block, _ in blocks(result, step):
             packed = block if stored == block.dtype else in_form(block, stored, result.source.name, start)
@@ -167,21 +167,24 @@ def spread_encoder(
     return encode
 
 
-def _prepared(records: Records, around: Array | None, fd: int) -> Records:
-    """Write the other bytes of a file: zeros, or those of the file of an array; return where the elements go."""
-    if around is None:
+def _write_surroundings(records: Records, replaced: Array | None, fd: int) -> Records:
+    """Write the bytes around and between the elements of a result, zeros or those of the replaced array's file.
+
+    Return the elements with their offset.
+    """
+    if replaced is None:
         records = replace(records, offset=max(0, -records.reach[0]))
         records.make_room(fd)
         return records
-    old, source = Records(records.datatype, around.count, around.offset), around.source
+    old, source = Records(records.datatype, replaced.count, replaced.offset), replaced.source
     records = replace(old, count=records.count)
-    tail = old.reach[1] if old.count else old.offset
+    old_end = old.reach[1] if old.count else old.offset
     end = records.reach[1] if records.count else old.offset
     with closing(source.open()) as file:
-        if tail == end:
+        if old_end == end:
             copying.copy_file(local_fd(file), fd)
         else:
-            calls.set_size(fd, end + source.nbytes - tail)
+            calls.set_size(fd, end + source.nbytes - old_end)
             copying.copy_sparse(local_fd(file), fd, 0, end, 0)
-            copying.copy_sparse(local_fd(file), fd, tail, source.nbytes, end)
+            copying.copy_sparse(local_fd(file), fd, old_end, source.nbytes, end)
     return records

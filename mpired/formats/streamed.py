@@ -1,6 +1,7 @@
-"""Arrays that a library decodes, from start to end: a column of a table, or an array in chunks.
+"""The reader of arrays that a library decodes from start to end: columns of a table, or arrays in chunks.
 
-A file of such a format gives the values of its leaves, which are its columns of plain values, in blocks.
+Such a file (`ColumnFile`) has leaves, which are columns of plain values, and yields their values in blocks. Pairs and
+structures have several leaves.
 """
 
 from __future__ import annotations
@@ -25,17 +26,16 @@ from mpired.sources.source import OpenSource, Source
 
 _T = TypeVar("_T")
 Values: TypeAlias = tuple[np.ndarray, np.ndarray | None]
-"""Values of a column, and which of them are valid, with anything in the places of the others; None if all are."""
+"""A block of values, undefined for missing elements, and its mask, or None if all are valid."""
 _SLACK_NBYTES = 16 << 20
-_MAPPED_NBYTES = 1 << 20  # shorter files are read
+_MAPPED_NBYTES = 1 << 20  # shorter files are read instead of mapped
 _NOT_SUPPORTED = re.compile(
     r"not (yet |currently )?(supported|implemented|available|registered)|unsupported|unknown (codec|filter)|decrypt|"
     r"no NumPy equivalent|no appropriate function for conversion|insufficient precision",
     re.IGNORECASE,
 )
 DECODED_NBYTES = 64 << 20
-"""The most bytes of a page, a compressed record batch or a row of chunks that are decoded at once unless more memory is
-allowed."""
+"""The default limit in bytes for a page, a compressed record batch or a row of chunks, which is decoded at once."""
 
 
 class DamageError(ValueError):
@@ -44,8 +44,8 @@ class DamageError(ValueError):
 
 @contextlib.contextmanager
 def errors_of(name: str, errors: tuple[type[Exception], ...] = (), *, writes: bool = False) -> Iterator[None]:
-    """Turn exceptions about a file, or about a result like it, into ours; `errors` are those of its library."""
-    # A plain `ValueError` that the library does not raise is a mistake of this program.
+    """Convert the `errors` of a library that reads a file, or `writes` a result modelled on it, to ours."""
+    # A `ValueError` is a mistake of this program, unless `errors` has it.
     kinds: tuple[type[Exception], ...] = (OSError, DamageError, UnicodeError, NotImplementedError, *errors)
     try:
         yield
@@ -56,10 +56,10 @@ def errors_of(name: str, errors: tuple[type[Exception], ...] = (), *, writes: bo
             error.filename = error.filename or (None if writes else name)
             raise
         text = " ".join(str(error).split())[:200]
-        what = "cannot be read, the file is damaged"
+        reason = "cannot be read, the file is damaged"
         if isinstance(error, NotImplementedError) or _NOT_SUPPORTED.search(text):
-            what = "cannot be read, the library does not support it"
-        raise BufferFileError(name, f"{'no file like it can be written' if writes else what} ({text})") from error
+            reason = "cannot be read, the library does not support it"
+        raise BufferFileError(name, f"{'no file like it can be written' if writes else reason} ({text})") from error
 
 
 _DATA_LIMIT = resource.getrlimit(resource.RLIMIT_DATA)  # before it is narrowed
@@ -67,7 +67,7 @@ _DATA_LIMIT = resource.getrlimit(resource.RLIMIT_DATA)  # before it is narrowed
 
 @contextlib.contextmanager
 def limited_memory(nbytes: int, error: Exception) -> Iterator[None]:
-    """Let a library take a number of bytes more than this process has by then; the error is raised for more."""
+    """Limit the memory that the block may add to this process to `nbytes`; raise the error beyond."""
     hard = _DATA_LIMIT[1]
     with open("/proc/self/statm", "rb") as status:
         limit = int(status.read().split()[5]) * resource.getpagesize() + nbytes
@@ -80,8 +80,8 @@ def limited_memory(nbytes: int, error: Exception) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, _DATA_LIMIT)
 
 
-def limited(name: str, memory: int, items: Iterator[_T]) -> Iterator[_T]:
-    """Yield the parts that a library decodes, each within a limit: the decompressed bytes, and their values."""
+def limit_each(name: str, memory: int, items: Iterator[_T]) -> Iterator[_T]:
+    """Yield the items of a decoding library, within memory for `memory` decompressed bytes and as many of values."""
     while True:
         with limited_memory(2 * memory + _SLACK_NBYTES, too_large(name, "a part of it", None, memory)):
             item = next(items, None)
@@ -90,21 +90,21 @@ def limited(name: str, memory: int, items: Iterator[_T]) -> Iterator[_T]:
         yield item
 
 
-def too_large(name: str, what: str, nbytes: int | None, limit: int) -> BufferFileError:
-    """Return the error for what cannot be decoded within the memory; None if the size is not known."""
+def too_large(name: str, subject: str, nbytes: int | None, limit: int) -> BufferFileError:
+    """Return the error for a part of a file that decompresses to `nbytes`, or to an unknown size, above the limit."""
     size = f"more than {limit} bytes" if nbytes is None else f"{nbytes} bytes, more than {limit}"
-    reason = f"{what} unfolds to {size}; write it in smaller parts, or let `reduce` use more with `max_memory`"
+    reason = f"{subject} unfolds to {size}; write it in smaller parts, or let `reduce` use more with `max_memory`"
     return BufferFileError(name, reason)
 
 
 class SourceFile(io.RawIOBase):
-    """The bytes of an open source as a file of Python, for libraries: every error of the system keeps its number."""
+    """A file object for libraries that reads an open source. Errors of the system keep their numbers."""
 
     def __init__(self, opened: OpenSource, nbytes: int) -> None:
         super().__init__()
         self.opened = opened
         self._nbytes = nbytes
-        self._at = 0
+        self._position = 0
 
     def readable(self) -> bool:
         """Return True."""
@@ -113,68 +113,68 @@ class SourceFile(io.RawIOBase):
     seekable = readable
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a place."""
-        self._at = offset + (0, self._at, self._nbytes)[whence]
-        return self._at
+        """Set the position, and return it."""
+        self._position = offset + (0, self._position, self._nbytes)[whence]
+        return self._position
 
     def read(self, nbytes: int = -1) -> bytes:
         """Return the next bytes, fewer at the end."""
-        left = self._nbytes - self._at  # memory is taken for bytes that are there, not for the length in a header
-        data = self.opened.read(max(0, left if nbytes < 0 else min(nbytes, left)), self._at)
-        self._at += len(data)
+        available = self._nbytes - self._position  # not `nbytes`: a damaged header could exhaust the memory
+        data = self.opened.read(max(0, available if nbytes < 0 else min(nbytes, available)), self._position)
+        self._position += len(data)
         return data
 
-    def readinto(self, room: Any, /) -> int:
-        """Fill the room, except at the end."""
-        done = self.opened.read_into(memoryview(room).cast("B"), self._at)
-        self._at += done
-        return done
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill a buffer, except at the end of the file."""
+        nread = self.opened.read_into(memoryview(buffer).cast("B"), self._position)
+        self._position += nread
+        return nread
 
 
 class TableFile(SourceFile):
-    """The bytes of an open source for pyarrow, which takes those of a local file from where they are mapped."""
+    """A file object for pyarrow, with a memory map of long local files."""
 
     def __init__(self, opened: OpenSource, nbytes: int) -> None:
         super().__init__(opened, nbytes)
-        self.open_again(opened)
+        self.reopen(opened)
 
-    def open_again(self, opened: OpenSource) -> None:
-        """Exchange the open source for the same that was opened again."""
+    def reopen(self, opened: OpenSource) -> None:
+        """Replace the open source by another opening of the same source."""
         self.opened, is_long = opened, self._nbytes >= _MAPPED_NBYTES
         self.mapped = calls.mapped(opened.fd) if is_long and opened.fd is not None else None
-        self.is_far = is_long and self.mapped is None  # whether each read is a request, and the whole too long for one
+        self.is_remote = is_long and self.mapped is None  # each read is a request
 
     def read(self, nbytes: int = -1) -> bytes | memoryview:  # type: ignore[override]  # pyarrow takes both
         """Return the next bytes, fewer at the end."""
         if self.mapped is None:
             return super().read(nbytes)
-        start = self._at
-        self._at = self._nbytes if nbytes < 0 else min(start + nbytes, self._nbytes)
-        return memoryview(self.mapped)[start : self._at]
+        start = self._position
+        self._position = self._nbytes if nbytes < 0 else min(start + nbytes, self._nbytes)
+        return memoryview(self.mapped)[start : self._position]
 
     def forget(self) -> None:
-        """Release the bytes that were read to the cache of the system."""
+        """Remove the mapped pages that were read from the memory of this process."""
         if self.mapped is not None:
             self.mapped.madvise(calls.FORGET)
 
 
 class ColumnFile:
-    """An open file with columns of plain values, its leaves, which only the format knows. The caller closes it.
+    """An open file with leaves, which the subclass defines. The caller closes it.
 
-    Its method `arrays(leaf, start, nullable=)` yields the values of a leaf from `start` on, truth values as bytes;
-    missing ones are errors unless they are `nullable`.
+    The method `arrays(leaf, start, nullable=)` of the subclass yields the values of a leaf from `start` on, truth
+    values as bytes. Missing values are errors unless they are `nullable`.
     """
 
     def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
         self._source = source
-        self._memory = memory  # the most bytes that are decoded at once
+        self._memory = memory  # maximum bytes that are decoded at once
         self._bytes = source.open()
-        self.file: Any = None  # as the library has opened it
+        self.file: Any = None  # the file object of the library
         with calls.undoing(self._bytes.close):
             self.begin()
 
     def begin(self) -> None:
-        """Read what describes the file."""
+        """Read the header."""
 
     def close(self) -> None:
         """Close the file."""
@@ -184,7 +184,7 @@ class ColumnFile:
 
 
 def form_of(datatype: Datatype, fields: Sequence[str]) -> np.dtype:
-    """Return the native form of elements, that of structures with the names that the file has."""
+    """Return the native form of elements; structures have the field names of the file."""
     names = datatype.form.names
     if names is None or not fields:
         return datatype.form
@@ -192,10 +192,10 @@ def form_of(datatype: Datatype, fields: Sequence[str]) -> np.dtype:
 
 
 class ColumnReader:
-    """Reads element ranges of an array that a library decodes; cheapest in ascending order. The caller closes it.
+    """Reads ranges of elements that a library decodes; ascending order is cheapest. The caller closes it.
 
-    The opener opens the file as `ColumnFile` does. Leaves are the plain columns that the array consists of, as the
-    format knows them. Errors are those that the library raises for a damaged file, besides the usual exceptions.
+    The opener returns a `ColumnFile`, and the array consists of its `leaves`. The `errors` are the exceptions of the
+    library for damaged files.
     """
 
     def __init__(
@@ -208,14 +208,14 @@ class ColumnReader:
         self._array, self._errors = array, errors
         with errors_of(array.source.name, errors):
             self._file = opener(array.source, array.memory)
-        may_lack = array.nullable and array.nulls != 0
-        self._streams = [Stream(array.source, self._file, leaf, nullable=may_lack) for leaf in leaves]
+        has_missing = array.nullable and array.nulls != 0
+        self._streams = [Stream(array.source, self._file, leaf, nullable=has_missing) for leaf in leaves]
         names = () if array.datatype.group is Group.VALUE else array.datatype.form.names
-        # The leaves are in the order of the file.
+        # The order of the leaves is that of the file.
         self._names = [name for _, name in counterparts(array.stored.names or (), names)] if names else []
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
-        """Fill `block` with the elements from `start` on, and return which of them have all leaves; None for all."""
+        """Fill `block` with the elements from `start` on, and return the mask, or None if all are valid."""
         array, valid, parts = self._array, None, [block]
         if self._names:
             array.datatype.clear_padding(block)
@@ -223,14 +223,12 @@ class ColumnReader:
         with errors_of(array.source.name, self._errors):
             try:
                 for stream, part in zip(self._streams, parts, strict=True):
-                    if (mine := stream.fill(start, part)) is not None:
-                        valid = mine if valid is None else valid & mine
-            except NullsError as found:
+                    valid = _combine_masks(valid, stream.fill(start, part))
+            except NullsError as error:
                 if array.nullable:
                     raise DamageError("a column has nulls that its header does not tell of") from None
-                raise null_error(array.source, array.columns, found.args[0]) from None
-        mine = array.valid(block)
-        return valid if mine is None else mine if valid is None else valid & mine
+                raise null_error(array.source, array.columns, error.args[0]) from None
+        return _combine_masks(valid, array.valid(block))
 
     def close(self) -> None:
         """Close the file."""
@@ -239,41 +237,46 @@ class ColumnReader:
         self._file.close()
 
 
+def _combine_masks(left: np.ndarray | None, right: np.ndarray | None) -> np.ndarray | None:
+    """Return the mask of the elements that are valid in both masks."""
+    return right if left is None else left if right is None else left & right
+
+
 class Stream:
-    """The values of a leaf, one after another."""
+    """The values of a leaf in sequence."""
 
     def __init__(self, source: Source, file: Any, leaf: Any, *, nullable: bool) -> None:
         self._source = source
-        self._arrays_from = functools.partial(file.arrays, leaf, nullable=nullable)
-        self._at = -1
-        self._arrays: Iterator[Values] = iter(())
-        self._rest: Values = np.empty(0, np.uint8), None
+        self._open_blocks = functools.partial(file.arrays, leaf, nullable=nullable)
+        self._position = -1  # next element
+        self._blocks: Iterator[Values] = iter(())
+        self._decoded: Values = np.empty(0, np.uint8), None  # values from `_position` on
 
-    def fill(self, start: int, part: np.ndarray) -> np.ndarray | None:
-        """Fill an array with the values from `start` on, and return which are valid; None if all are."""
-        if start != self._at:
+    def fill(self, start: int, block: np.ndarray) -> np.ndarray | None:
+        """Fill `block` with the values from `start` on, and return the mask, or None if all are valid."""
+        if start != self._position:
             self.close()
-            self._arrays = self._arrays_from(start)
-        done, mask = 0, None
-        while done < len(part):
-            if not len(self._rest[0]):
-                if (found := next(self._arrays, None)) is None:
+            self._blocks = self._open_blocks(start)
+        nfilled, mask = 0, None
+        while nfilled < len(block):
+            if not len(self._decoded[0]):
+                if (decoded := next(self._blocks, None)) is None:
                     raise self._source.changed()
-                self._rest = found
-            values, valid = self._rest
-            count = min(len(part) - done, len(values))
-            part[done : done + count] = values[:count]
+                self._decoded = decoded
+            values, valid = self._decoded
+            count = min(len(block) - nfilled, len(values))
+            block[nfilled : nfilled + count] = values[:count]
             if valid is not None:
-                mask = np.ones(len(part), np.bool_) if mask is None else mask
-                mask[done : done + count] = valid[:count]
+                mask = np.ones(len(block), np.bool_) if mask is None else mask
+                mask[nfilled : nfilled + count] = valid[:count]
                 valid = valid[count:]
-            self._rest = values[count:], valid
-            done += count
-        self._at = start + done
+            self._decoded = values[count:], valid
+            nfilled += count
+        self._position = start + nfilled
         return mask
 
     def close(self) -> None:
-        """Forget the decoded values."""
-        self._rest = self._rest[0][:0], None
-        if isinstance(self._arrays, Generator):
-            self._arrays.close()
+        """Discard the decoded values."""
+        self._decoded = self._decoded[0][:0], None
+        if isinstance(self._blocks, Generator):
+            self._blocks.close()

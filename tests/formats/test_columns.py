@@ -45,7 +45,7 @@ def test_a_mistake_of_this_program_is_no_damage(suffix, tmp_path, monkeypatch):
                 call()
             assert not isinstance(caught.value, MpiredError)
 
-    monkeypatch.setattr(columns, "column_of", wrong)
+    monkeypatch.setattr(columns, "arrow_column", wrong)
     in_child(look)  # which has no threads, so that its workers are forks and make the mistake too
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == [path.name]

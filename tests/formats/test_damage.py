@@ -78,7 +78,7 @@ class Looks:
 
         def look(some):
             self.bench.setup()
-            vars(decoding)["_LOOK_SECONDS"] = 1  # some damage lets the library go round in a circle
+            vars(decoding)["_INSPECT_SECONDS"] = 1  # some damage lets the library go round in a circle
             for path in (self.other, self.path):
                 path.write_bytes(self.whole)
             self.expected = self.bits()

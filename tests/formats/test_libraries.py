@@ -95,6 +95,6 @@ def test_a_library_that_never_ends(tmp_path, monkeypatch):
             mpired.reduce([tmp_path / "bad.h5"], "sum")
         return mpired.reduce([tmp_path / "good.h5"], "sum").tolist()
 
-    monkeypatch.setattr(decoding, "_LOOK_SECONDS", 1)
+    monkeypatch.setattr(decoding, "_INSPECT_SECONDS", 1)
     monkeypatch.setattr(hierarchy.HdfFile, "__init__", opened)
     assert in_child(look) == [0, 1, 2]
