@@ -25,7 +25,7 @@ from mpired.formats import conventions, hierarchy
 from mpired.formats.array import Array
 from mpired.formats.arrays import copy_whole, selections
 from mpired.formats.conventions import PLACES, Attributes, octets_of, text_of
-from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute
+from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, open_attributes
 from mpired.formats.layout import encoded
 from mpired.formats.missing import Missing
 from mpired.formats.rank import Cells, Model
@@ -76,7 +76,7 @@ class _Result(NamedTuple):
         if like is not None and is_own:
             attributes, form = conventions.viewed(hierarchy.attributes_of(like.id), like.dtype)
             # Numbers of a type that NumPy has not, such as bfloat16 or 12 bits of an integer, are combined in a wider.
-            is_same = agrees(buffer.datatype, form) and hierarchy.is_plain(like)
+            is_same = agrees(buffer.datatype, form) and hierarchy.has_numpy_type(like)
             tid = like.id.get_type().copy() if is_same else tid
         elements = as_numbers(form if is_same else tid.dtype)
         attributes = cells.staying(name, attributes)
@@ -151,13 +151,13 @@ def _copy_objects(
                 file.id.links.create_soft(link, each.soft)
         elif each.address in made:
             file[each.name] = file[f"/{made[each.address]}"]
-        elif each.outside or each.address in left_out:
+        elif each.external or each.address in left_out:
             is_scale = dataset is not None and h5ds.is_scale(found) and found.rank
             if is_scale and model.has_history and each.name not in results:
                 # A dimension of netCDF without values takes the place of one that has some.
                 plist = _laid_out_as(dataset, np.dtype("f4"))
                 empty = h5d.create(file.id, link, h5t.IEEE_F32BE, found.get_space(), plist)
-                _copy_attributes((one for one in each_attribute(found) if one.name == b"_Netcdf4Dimid"), empty)
+                _copy_attributes((one for one in open_attributes(found) if one.name == b"_Netcdf4Dimid"), empty)
                 h5ds.set_scale(empty, f"{DIMENSION_ONLY}.{found.shape[0]:10}".encode())
                 made[each.address] = each.name
         else:
@@ -165,7 +165,7 @@ def _copy_objects(
             if each.name in results and dataset is not None:
                 _create(file, results[each.name])
             else:
-                _copy_attributes(each_attribute(found), _copied(found, file.id, link))
+                _copy_attributes(open_attributes(found), _copied(found, file.id, link))
     return made
 
 
@@ -183,7 +183,7 @@ def _copy_file(
         new = file[f"/{name}"]
         if not isinstance(like, h5py.Dataset) or like.shape != new.shape:
             continue
-        if like.shape is not None and hierarchy.leads(like.id.get_type()):
+        if like.shape is not None and hierarchy.has_references(like.id.get_type()):
             _redirect(like, new, made)
         dimensions = like.dims
         if not h5a.exists(like.id, b"DIMENSION_LIST"):  # it may be like a scale and is none
@@ -257,7 +257,7 @@ def _create(file: h5py.File, result: _Result) -> None:
     own = {key: value.astype(form).reshape(-1) for key, value in result.own.items()}
     copied = [
         each
-        for each in (() if like is None else each_attribute(like.id))
+        for each in (() if like is None else open_attributes(like.id))
         if (key := text_of(each.name)) in own or (key not in result.left_out and (result.is_own or key in PLACES))
     ]
     _copy_attributes(copied, made, own)
@@ -270,7 +270,9 @@ def _copy_attributes(attributes: Iterable[Any], to: Any, changed: Mapping[str, n
         tid = attribute.get_type()
         if (key := text_of(attribute.name)) in left:
             _put(to, key, left.pop(key), tid)
-        elif attribute.name not in _SCALES and not hierarchy.leads(tid):  # else it leads to objects of the old file
+        elif attribute.name not in _SCALES and not hierarchy.has_references(
+            tid
+        ):  # else it leads to objects of the old file
             space, dtype = attribute.get_space(), attribute.dtype
             made = h5a.create(to, attribute.name, tid.copy(), space)
             if space.get_simple_extent_type() == h5s.NULL:
@@ -360,14 +362,14 @@ def _created(stack: ExitStack, model: Model, line: str, fd: int, *, early: bool)
         _copy_file(model, results, old, file, left_out)
     if old is not None:
         to, root = file["/"].id, old["/"].id
-        for attribute in [*each_attribute(to)]:  # a copy of the file has them, but a new history not in its place
-            if not hierarchy.leads(attribute.get_type()):
+        for attribute in [*open_attributes(to)]:  # a copy of the file has them, but a new history not in its place
+            if not hierarchy.has_references(attribute.get_type()):
                 h5a.delete(to, attribute.name)
-        types = [each.get_type() for each in each_attribute(root) if each.name == b"history"]
+        types = [each.get_type() for each in open_attributes(root) if each.name == b"history"]
         before = conventions.text(hierarchy.attributes_of(root), "history")
         history = {"history": f"{line}\n{before}" if before else line}
         is_text = any(isinstance(each, h5t.TypeStringID) for each in types)
-        _copy_attributes(each_attribute(root), to, history if is_text or model.has_history else {})
+        _copy_attributes(open_attributes(root), to, history if is_text or model.has_history else {})
     _put_cells(model.cells, file)
     return [file[each.name] for each in results]
 
@@ -464,7 +466,9 @@ def _fill(dataset: h5py.Dataset, result: Array, jobs: int = 0) -> None:
         (selection, block.view(dataset.dtype).reshape(shape))  # they may be of truth values, or unsigned
         for (_, selection, shape), block in zip(every, elements, strict=True)
     )
-    level = _deflate_level(dataset, [selection for _, selection, _ in every]) if hierarchy.is_plain(dataset) else None
+    level = (
+        _deflate_level(dataset, [selection for _, selection, _ in every]) if hierarchy.has_numpy_type(dataset) else None
+    )
     if level is not None:
         _write_deflated(dataset, level, blocks, jobs or usable_cores())
         return
