@@ -171,7 +171,7 @@ class ArrayFile(ColumnFile):
         for block in self.blocks(location, start):
             values = block[field] if field else block
             if packing is not None:
-                yield packing.unpacked(values, nullable=nullable)
+                yield packing.unpack(values, nullable=nullable)
             else:
                 form = as_numbers(values.dtype)
                 yield values if form == values.dtype else values.view(form), None
@@ -459,7 +459,7 @@ class KeptArrays(NamedTuple):
         buffers = []
         for header in (array for array in self.carried if array.name in self.chosen):
             if header.packing is not None:
-                if header.packing.wrong:
+                if header.packing.bad_attribute:
                     continue
                 header = header._replace(dtype=header.packing.scale.dtype)  # noqa: PLW2901 - the unpacked form
             if _is_buffer(header, inputs):
@@ -514,8 +514,8 @@ class KeptArrays(NamedTuple):
         arrays: dict[str, np.ndarray] = self.library.call(self.source, _read_arrays, self.carried)
         for header in self.carried:
             values, valid = arrays[header.name], None
-            if header.packing is not None and not header.packing.wrong:
-                values, valid = header.packing.unpacked(values, nullable=True)
+            if header.packing is not None and not header.packing.bad_attribute:
+                values, valid = header.packing.unpack(values, nullable=True)
             elif header.dtype is not None and (header.dtype.kind in "iu" or header.missing is not None):
                 values = values.astype(header.dtype.newbyteorder("="), copy=False)  # which may be unsigned
                 valid = None if header.missing is None else header.missing.present(values)

@@ -24,7 +24,7 @@ from mpired.files import calls, copying
 from mpired.formats import conventions, hierarchy
 from mpired.formats.array import Array
 from mpired.formats.arrays import copy_whole, selections
-from mpired.formats.conventions import PLACES, Attributes, octets_of, text_of
+from mpired.formats.conventions import POSITIONS, Attributes, octets_of, text_of
 from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, open_attributes
 from mpired.formats.layout import encoded
 from mpired.formats.missing import Missing
@@ -74,17 +74,21 @@ class _Result(NamedTuple):
         attributes: Attributes = {}
         is_same = False
         if like is not None and is_own:
-            attributes, form = conventions.viewed(hierarchy.attributes_of(like.id), like.dtype)
+            attributes, form = conventions.with_sign(hierarchy.attributes_of(like.id), like.dtype)
             # Numbers of a type that NumPy has not, such as bfloat16 or 12 bits of an integer, are combined in a wider.
             is_same = agrees(buffer.datatype, form) and hierarchy.has_numpy_type(like)
             tid = like.id.get_type().copy() if is_same else tid
         elements = as_numbers(form if is_same else tid.dtype)
         attributes = cells.staying(name, attributes)
-        own, left_out = conventions.of_result(attributes, form, elements, is_same=is_same, nullable=buffer.nullable)
+        own, left_out = conventions.result_attributes(
+            attributes, form, elements, is_same=is_same, nullable=buffer.nullable
+        )
         kept = {key: value for key, value in attributes.items() if key not in left_out}
         missing = conventions.missing({**kept, **own}, elements)
         # Truth values with a third value would be read as true.
-        if buffer.nullable and (buffer.datatype.is_bool or (old is None and conventions.fill(own, elements) is None)):
+        if buffer.nullable and (
+            buffer.datatype.is_bool or (old is None and conventions.fill_of_result(own, elements) is None)
+        ):
             raise DatatypeError(buffer.datatype.label, "has no value for missing elements in hdf5; use `to='parquet'`")
         plist = h5p.create(h5p.DATASET_CREATE) if like is None else _laid_out_as(like, dtype)
         if like is not None and is_own:
@@ -258,7 +262,7 @@ def _create(file: h5py.File, result: _Result) -> None:
     copied = [
         each
         for each in (() if like is None else open_attributes(like.id))
-        if (key := text_of(each.name)) in own or (key not in result.left_out and (result.is_own or key in PLACES))
+        if (key := text_of(each.name)) in own or (key not in result.left_out and (result.is_own or key in POSITIONS))
     ]
     _copy_attributes(copied, made, own)
 
@@ -456,10 +460,10 @@ _Blocks: TypeAlias = Iterator[tuple[tuple[slice, ...], np.ndarray]]  # a selecti
 
 def _fill(dataset: h5py.Dataset, result: Array, jobs: int = 0) -> None:
     """Write all elements of a dataset; those that are missing as its value for that."""
-    attributes, form = conventions.viewed(hierarchy.attributes_of(dataset.id), dataset.dtype)
+    attributes, form = conventions.with_sign(hierarchy.attributes_of(dataset.id), dataset.dtype)
     form = as_numbers(form)
     native = form.newbyteorder("=")
-    fill = conventions.fill(attributes, native) if native.names is None else None
+    fill = conventions.fill_of_result(attributes, native) if native.names is None else None
     every = list(selections(dataset.shape, dataset.chunks or (), form.itemsize, 0, DECODED_NBYTES // 2))
     elements = encoded(result, form, [math.prod(shape) for *_, shape in every], fill)
     blocks: _Blocks = (

@@ -124,7 +124,7 @@ class HdfFile(ArrayFile):
         variables = [Variable("", (), attributes_of(self.file.id))]
         variables += [Variable(f"{group.name}/", (), group.attributes) for group in groups]
         variables += [Variable(array.name, dims, array.attributes) for array, dims in arrays]
-        carried = conventions.carried(variables)
+        carried = conventions.auxiliary_names(variables)
         return [
             self._header(array, inputs, is_carried=array.name in carried)._replace(dims=dims) for array, dims in arrays
         ]
@@ -180,7 +180,7 @@ class HdfFile(ArrayFile):
             raise BufferFileError(self._source.name, f"{reason}; it is damaged, or made to fill the memory")
         if numbers is None:
             is_carried = is_carried or (isinstance(tid, h5t.TypeStringID | h5t.TypeEnumID) and not inputs.any_type)
-            header = conventions.header(name, shape, entry.attributes, None, inputs, "")
+            header = conventions.array_header(name, shape, entry.attributes, None, inputs, "")
             header = header._replace(label=label, reason=reason, stored=_object_form(dataset))
         else:
             header = self._number_header(entry, dataset, numbers, inputs)
@@ -198,8 +198,8 @@ class HdfFile(ArrayFile):
     ) -> ArrayHeader:
         """Return the header of a dataset of numbers, whose form is `numbers`."""
         name, plist = entry.name, dataset.id.get_create_plist()
-        attributes, dtype = conventions.viewed(entry.attributes, numbers)
-        header = conventions.header(name, dataset.shape, attributes, dtype, inputs, f"{name!r}")
+        attributes, dtype = conventions.with_sign(entry.attributes, numbers)
+        header = conventions.array_header(name, dataset.shape, attributes, dtype, inputs, f"{name!r}")
         if header.packing is None and not entry.external:
             header = header._replace(offset=self._offset(dataset, numbers))
         has_fill = plist.fill_value_defined() != h5d.FILL_VALUE_UNDEFINED

@@ -55,9 +55,9 @@ class _ClassicVariable:
     begin: int = 0  # bytes before the first element
 
     @functools.cached_property
-    def viewed(self) -> tuple[Attributes, np.dtype]:
+    def signed(self) -> tuple[Attributes, np.dtype]:
         """The attributes and the form of an element, with the sign that `_Unsigned` declares."""
-        return conventions.viewed(_with_strings(self.attributes), _FORMS[self.code])
+        return conventions.with_sign(_with_strings(self.attributes), _FORMS[self.code])
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class _ClassicHeader:
     def pieces(self, name: str) -> Pieces:
         """Return the positions of the elements of a variable."""
         variable = self.variables[name]
-        nbytes, form = self.piece_nbytes(variable), variable.viewed[1]
+        nbytes, form = self.piece_nbytes(variable), variable.signed[1]
         npieces, stride = (self.nrecords, self.stride) if self.is_record(variable) else (1, nbytes)
         return Pieces(variable.begin, form, nbytes // form.itemsize, npieces, stride)
 
@@ -201,9 +201,9 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     if _is_hdf5(source):
         return hdf5.inspect(source, inputs, "netcdf")
     header = _read_header(source)
-    variables = [Variable(name, variable.dims, variable.viewed[0]) for name, variable in header.variables.items()]
+    variables = [Variable(name, variable.dims, variable.signed[0]) for name, variable in header.variables.items()]
     group = Variable("", (), _with_strings(header.attributes))
-    carried = () if inputs.any_type else conventions.carried([*variables, group])
+    carried = () if inputs.any_type else conventions.auxiliary_names([*variables, group])
     headers = [_array_header(header, name, inputs, is_carried=name in carried) for name in header.variables]
     return arrays.inspect(source, inputs, headers, Library(PiecesFile))
 
@@ -211,11 +211,11 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
 def _array_header(header: _ClassicHeader, name: str, inputs: InputOptions, *, is_carried: bool) -> ArrayHeader:
     """Describe a variable as an array."""
     variable, pieces, label = header.variables[name], header.pieces(name), f"variable {name!r}"
-    (attributes, form), shape = variable.viewed, header.shape(variable)
+    (attributes, form), shape = variable.signed, header.shape(variable)
     if variable.code == _CHAR:
         array = ArrayHeader(name, None, shape, label="strings", reason=f"{label} holds strings", pieces=pieces)
         return array._replace(carried=not inputs.any_type)
-    array = conventions.header(name, shape, attributes, form, inputs, label)
+    array = conventions.array_header(name, shape, attributes, form, inputs, label)
     if array.packing is None:
         array = array._replace(offset=pieces.begin if pieces.is_contiguous else None, stored=form)
     return array._replace(
@@ -247,7 +247,7 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
     header = _place_variables(replace(old, dimensions=dimensions, attributes=attributes, variables=variables))
     write = functools.partial(_write, model, header, {name: old.pieces(name) for name in kept})
     pieces = [header.pieces(name) for name in new]
-    missing = tuple(conventions.missing(*variable.viewed) for variable in new.values())
+    missing = tuple(conventions.missing(*variable.signed) for variable in new.values())
     if all(piece.is_contiguous for piece in pieces) and not any(buffer.nullable for buffer in model.buffers):
         return ArrayLayout(functools.partial(write, None), tuple(piece.form for piece in pieces), missing=missing)
     return Encoder(write, missing)
@@ -291,12 +291,12 @@ def _new_variable(buffer: Array, old: _ClassicHeader, dimensions: dict[str, int]
         )
         like = _ClassicVariable(name, dims, {}, code)
     elif buffer.origin != buffer.own_name:  # its values have another meaning
-        attributes = {key: value for key, value in like.attributes.items() if key in conventions.PLACES}
+        attributes = {key: value for key, value in like.attributes.items() if key in conventions.POSITIONS}
         like = replace(like, attributes=attributes)
-    form = like.viewed[1]
+    form = like.signed[1]
     is_same = like.code == code or form == _FORMS[code]
     code, form = (like.code, form) if is_same else (code, _FORMS[code])
-    converted, left_out = conventions.of_result(*like.viewed, form, is_same=is_same, nullable=buffer.nullable)
+    converted, left_out = conventions.result_attributes(*like.signed, form, is_same=is_same, nullable=buffer.nullable)
     new = {key: value.astype(_FORMS[code]) for key, value in converted.items()}
     strings = cells.attributes.get(name, {})
     new |= {key: np.frombuffer(octets_of(text), _FORMS[_CHAR]) for key, text in strings.items() if text}
@@ -353,7 +353,7 @@ def _encode_header(header: _ClassicHeader) -> bytes:
 def _write_results(fd: int, header: _ClassicHeader, results: Mapping[str, Array]) -> None:
     """Write the elements of results, with the fill value of its variable for each missing element."""
     for name, result in results.items():
-        pieces, fill = header.pieces(name), conventions.fill(*header.variables[name].viewed)
+        pieces, fill = header.pieces(name), conventions.fill_of_result(*header.variables[name].signed)
         arrays.write_pieces(fd, pieces, encoded(result, pieces.form, [count for _, count in pieces.ranges()], fill))
 
 

@@ -188,7 +188,7 @@ class Store(ArrayFile):
             if not isinstance(dims, list | tuple):
                 dims = ("",) * node.ndim
             variables.append(Variable(name, tuple(dim or "" for dim in dims), node.metadata.attributes))
-        carried = conventions.carried(variables)
+        carried = conventions.auxiliary_names(variables)
         for variable, node in zip(variables, nodes.values(), strict=True):
             if hasattr(node, "shape"):
                 headers[variable.name] = _array_header(variable, node, inputs, is_carried=variable.name in carried)
@@ -200,8 +200,8 @@ def _array_header(variable: Variable, node: Any, inputs: InputOptions, *, is_car
     attributes, form = _attributes(node), None
     with contextlib.suppress(DatatypeError, TypeError):  # NumPy's strings of any length have no byte order
         from_dtype(node.dtype)
-        attributes, form = conventions.viewed(attributes, node.dtype)
-    header = conventions.header(variable.name, node.shape, attributes, form, inputs, f"array {variable.name!r}")
+        attributes, form = conventions.with_sign(attributes, node.dtype)
+    header = conventions.array_header(variable.name, node.shape, attributes, form, inputs, f"array {variable.name!r}")
     if header.packing is not None:
         missing = (header.packing.missing or Missing())._replace(nan=True)
         header = header._replace(packing=header.packing._replace(missing=missing))
@@ -340,9 +340,9 @@ def _create_array(documents: _Buffers, buffer: Array, store: Store | None, cells
         raise DatatypeError(buffer.datatype.label, "has no value for missing elements in zarr; use `to='parquet'`")
     if not (is_copy or dtype.hasobject or _can_store(dtype, version)):
         raise DatatypeError(buffer.datatype.label, "has no form in zarr; use `to='npy'` or `to='npz'`")
-    values = cells.staying(buffer.name, conventions.viewed(_from_json(attributes, fill, version), stored)[0])
+    values = cells.staying(buffer.name, conventions.with_sign(_from_json(attributes, fill, version), stored)[0])
     default = conventions.default_fill(dtype) if buffer.nullable and dtype.kind in "iuf" else None
-    if default is not None and not conventions.marks(values):
+    if default is not None and not conventions.fill_values(values):
         values, is_copy = {**values, conventions.FILL: default.reshape(1)}, False
         mark = standard_b64encode(_DOUBLE.pack(default)).decode() if dtype.kind == "f" else int(default)
         attributes, fill = {**attributes, conventions.FILL: mark}, default[()]  # in the form of xarray
@@ -380,10 +380,10 @@ def _model_attributes(old: Any, buffer: Array, dtype: np.dtype) -> tuple[dict[st
     """Return attributes and fill value of a result modelled on an array, and whether both have the same type."""
     if old is None:
         return {}, None, False
-    values, form = conventions.viewed(_attributes(old), old.dtype)
+    values, form = conventions.with_sign(_attributes(old), old.dtype)
     attributes, fill = dict(old.metadata.attributes), old.fill_value
     if buffer.origin != buffer.own_name:  # its values have another meaning
-        return {key: value for key, value in attributes.items() if key in conventions.PLACES}, None, False
+        return {key: value for key, value in attributes.items() if key in conventions.POSITIONS}, None, False
     is_packed = conventions.packing(values, form) is not None
     is_specified = old.dtype.names is None or old.metadata.zarr_format == _V2  # version 3 has no structures
     if not is_packed and is_specified and agrees(buffer.datatype, form):
@@ -446,8 +446,8 @@ def _write_chunks(archive: zipfile.ZipFile, documents: Mapping[str, bytes], path
     array = chunks.array(path)
     shape = array.shape or (1,)
     height, width = (_stored_chunk(array) or (1,))[0], math.prod(shape[1:])
-    attributes, form = conventions.viewed(_attributes(array), array.dtype)
-    null = next(iter(conventions.marks(attributes)), math.nan if form.kind in "fc" else None)
+    attributes, form = conventions.with_sign(_attributes(array), array.dtype)
+    null = next(iter(conventions.fill_values(attributes)), math.nan if form.kind in "fc" else None)
     starts = range(0, shape[0] if width else 0, height)
     counts = [min(height, shape[0] - row) * width for row in starts]
     for row, block in zip(starts, encoded(result, as_numbers(form), counts, null), strict=True):
