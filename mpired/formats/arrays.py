@@ -104,7 +104,7 @@ class ArrayHeader(NamedTuple):
     unit: str = ""  # the unit of the values; "" without one
     attributes: Mapping[str, str] = {}  # strings that describe a coordinate, or name the coordinates of an array
     storage: str = ""  # a short description of the storage, such as "chunks of (1, 721), deflate 4"; or ""
-    fixed_order: bool = False  # whether the format prescribes the byte order: a result in another format has its own
+    fixed_order: bool = False  # whether all files of the format have this byte order, which other formats do not keep
     pieces: Pieces | None = None  # the positions of the elements, if a `PiecesFile` reads them
     packing: Any = None  # a `conventions.Packed`, which unpacks elements and finds missing elements itself; or None
     keeps: bool = True  # whether results can carry the array
@@ -129,14 +129,14 @@ class ArrayHeader(NamedTuple):
 
 
 ArrayLeaf: TypeAlias = tuple[Any, str, Any]
-"""The values of an array: the location of its header, a field, or "" for whole elements, and the packing."""
+"""Values of an array: the location of its header, a field, "" for whole elements, and the packing or None."""
 
 
 class ArrayFile(ColumnFile):
     """An open file of arrays, which a format gives in blocks of elements. The caller closes it."""
 
     described: Callable[[InputOptions], list[ArrayHeader]]  # returns the headers of all arrays
-    # yields the elements at a location from an index on as the file has them, in one dimension, at least an empty block
+    # yields blocks of the elements at a location from an index on, in one dimension; an empty block without elements
     blocks: Callable[..., Iterator[np.ndarray]]
 
     def whole(self, location: Any) -> np.ndarray:

@@ -97,7 +97,7 @@ class Packed(NamedTuple):
     bad_attribute: str = ""  # the attribute that is not one number, so that nothing can be unpacked; "" if both are
 
     def unpack(self, values: np.ndarray, *, nullable: bool) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the values of elements, and the mask of valid ones or None; a missing element is an error if not nullable."""
+        """Return the values of elements, and which are valid, or None; missing elements are errors if not nullable."""
         values = values.astype(self.form, copy=False)
         valid = None if self.missing is None else self.missing.present(values)
         if valid is not None and not nullable:

@@ -126,11 +126,11 @@ class TransposedReader(FlatReader):
         self._form = np.dtype(f"V{self._stored.itemsize}") if self._stored.names else self._stored
         self._capacity = max(1, array.memory // self._stored.itemsize)
         self._ahead, self._first = np.empty(0, self._form), 0  # elements that were read, and the index of the first
-        self._validity: TransposedReader | None = None
+        self._mask: TransposedReader | None = None
         if array.validity is not None:
             byte = get("BYTE")
-            validity = array._replace(datatype=byte, stored=byte.form, offset=array.validity, validity=None)
-            self._validity = TransposedReader(validity, self.file)
+            mask = array._replace(datatype=byte, stored=byte.form, offset=array.validity, validity=None)
+            self._mask = TransposedReader(mask, self.file)
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
         """Fill `block` with the elements from `start` on, in native byte order, and return which are valid."""
@@ -146,10 +146,10 @@ class TransposedReader(FlatReader):
             else:
                 convert(elements.view(self._stored), target, self._array.source.name, start + done)
             done += len(elements)
-        if self._validity is None:
+        if self._mask is None:
             return self._array.valid(block)
         valid = np.empty(len(block), np.uint8)
-        self._validity.read(start, valid)
+        self._mask.read(start, valid)
         return valid.view(np.bool_)
 
     def _read_ahead(self, start: int) -> None:
