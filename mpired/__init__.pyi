@@ -827,6 +827,9 @@ class _ShowOptions(TypedDict, total=False):
     byte_order: str | None
     datarep: str | None
     diff: PathLike | None
+    check_coordinates: bool | None
+    ignore_coordinates: str | Sequence[str]
+    coordinate_rtol: float | None
     bins: int | None
     png: PathLike | None
     overwrite: bool
@@ -865,6 +868,7 @@ class _LocateOptions(TypedDict, total=False):
     nan: str
     nulls: str
     missing: float | None
+    accumulate_in: str | None
     files_from: PathLike | None
     null: bool
     sort: str

@@ -136,6 +136,8 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "missing": Option(NUMBER, "Leave out elements equal to VALUE, such as -999."),
         "accumulate_in": Option(words("double", "longdouble", "int64_t", "uint64_t"), "Compute in this wider datatype, "
             "and convert the result once, at the end. Ranks may have different datatypes that it holds without loss."),
+        "accumulate_in@locate": Option(words("double", "longdouble", "int64_t", "uint64_t"), "Compare in this wider "
+            "datatype. Ranks may have different datatypes that it holds without loss."),
         "accumulate_in@window": Option(TYPE, "The datatype of the target, such as double, if origins have others, such "
             "as float, that it holds without loss. They are converted."),
         "result_type": Option(TYPE, "Datatype of the result of a sum or a statistic."),
@@ -410,12 +412,12 @@ WINDOW: Group = (*WINDOW_VALUES, "accumulate_in@window", *TRANSACTION)
 PACK: Group = (*RECORDS, *RESULTS, *BUDGETS)
 UNPACK: Group = (*RECORDS, *PACKED, "overwrite", "lock_timeout", *BUDGETS)
 INFO: Group = (*LISTING, *INPUTS, "lock_timeout")
-SHOW: Group = ("slice", *INPUTS, "diff", "bins", "png", "overwrite", "lock_timeout")
+SHOW: Group = ("slice", *INPUTS, "diff", *COORDINATES, "bins", "png", "overwrite", "lock_timeout")
 DIFF: Group = (
     "ulp", "rtol", "atol", "nan_equal", "examples", "png@diff", "overwrite", *INPUTS, *EFFORT, "lock_timeout",
 )  # fmt: skip
 LEFT_OUT: Group = ("nan@locate", "nulls@locate", "missing")
-LOCATE: Group = ("top", *LEFT_OUT, *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_timeout")
+LOCATE: Group = ("top", *LEFT_OUT, "accumulate_in@locate", *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_timeout")
 RECOVER: Group = ("only_list", "discard", "adopt", "force@recover", "lock_timeout")
 
 # Options that do not go together, and those that are of no use alone: the first of each pair is refused.
@@ -428,7 +430,7 @@ _EXCLUDED = (
 )
 _NEEDED = (
     *(("counts_b", "group_b"), ("index_type", "index"), ("null", "files_from"), ("force", "discard")),
-    *(("diff", "png"), ("overwrite", "png")),
+    *(("diff", "png"), ("overwrite", "png"), *((name, "diff") for name in COORDINATES)),
 )
 
 

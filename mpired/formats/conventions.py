@@ -154,7 +154,7 @@ def missing(attributes: Attributes, dtype: np.dtype) -> Missing | None:
 
 
 def with_sign(attributes: Attributes, dtype: np.dtype) -> tuple[Attributes, np.dtype]:
-    """Return attributes and the form of elements with or without a sign, as `_Unsigned` declares for integers."""
+    """Return attributes and the form of elements with the sign that `_Unsigned` declares for integers."""
     kind = _SIGNS.get((dtype.kind, text(attributes, UNSIGNED).lower()))
     if kind is None:
         return attributes, dtype

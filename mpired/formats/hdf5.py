@@ -11,14 +11,15 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from mpired import installed
+from mpired import installed, log
 from mpired.context import Context
+from mpired.errors import InputWarning
 from mpired.formats.array import Array
 from mpired.formats.arrays import Library, inspect_by
 from mpired.formats.decoding import call_in_worker, write_in_worker
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, Encoder
-from mpired.formats.rank import Model, RankFile
+from mpired.formats.rank import Model, RankFile, also
 from mpired.formats.streamed import DECODED_NBYTES, errors_of
 from mpired.sources.source import Source
 
@@ -62,7 +63,11 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
     context, subject = model.context, model.subject
     model = model._replace(provenance=None)  # which workers do not need
     check_installed("`to='hdf5'`" if model.source is None else subject, "hdf5", context)
-    stored, missing = call_in_worker(context, subject, _call, subject, "forms", model)
+    stored, missing, lost = call_in_worker(context, subject, _call, subject, "forms", model)
+    if lost:
+        (first, reason), *others = lost.items()
+        attributes = f"attribute {first!r}{also([name for name, _ in others])}"
+        log.warn(InputWarning(f"{subject}: {attributes} is left out: it {reason}"))
     write = functools.partial(
         write_in_worker, context, subject, _call, subject, "write", model, context.history(), context.jobs
     )

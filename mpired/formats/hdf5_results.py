@@ -149,7 +149,7 @@ def _with_order_of(old: Any, plist: Any) -> Any:
 
 
 def _copy_objects(
-    model: Model, results: Mapping[str, _Result], old: h5py.File, file: h5py.File, left_out: Collection[object]
+    model: Model, results: Mapping[str, _Result], old: h5py.File, file: h5py.File, absent: Collection[object]
 ) -> dict[tuple[int, int] | None, str]:
     """Make the objects of the old file, with datasets for results; return the new names by the old addresses."""
     names: dict[tuple[int, int] | None, str] = {address(old.id): ""}
@@ -157,11 +157,11 @@ def _copy_objects(
         link, identifier, dataset = octets_of(entry.name), entry.object, entry.dataset
         if entry.soft:
             path = posixpath.join("/", posixpath.dirname(entry.name), text_of(entry.soft))
-            if posixpath.normpath(path).lstrip("/") not in left_out:
+            if posixpath.normpath(path).lstrip("/") not in absent:
                 file.id.links.create_soft(link, entry.soft)
         elif entry.address in names:
             file[entry.name] = file[f"/{names[entry.address]}"]
-        elif entry.external or entry.address in left_out:
+        elif entry.external or entry.address in absent:
             is_scale = dataset is not None and h5ds.is_scale(identifier) and identifier.rank
             if is_scale and model.has_history and entry.name not in results:
                 # A dimension of netCDF stays without its values.
@@ -181,11 +181,14 @@ def _copy_objects(
 
 
 def _copy_file(
-    model: Model, results: Sequence[_Result], old: h5py.File, file: h5py.File, left_out: Collection[object]
-) -> None:
-    """Make the objects of the old file, with datasets for results, and attach dimension scales again."""
-    names = _copy_objects(model, {result.name: result for result in results}, old, file, left_out)
-    templates = {name: old[f"/{name}"] for name in names.values() if name}
+    model: Model, results: Sequence[_Result], old: h5py.File, file: h5py.File, absent: Collection[object]
+) -> tuple[dict[tuple[int, int] | None, str], dict[str, Any]]:
+    """Make the objects of the old file, with datasets for results, and attach dimension scales again.
+
+    Return the new names of objects by their old addresses, and the old object, or None, of each new name.
+    """
+    names = _copy_objects(model, {result.name: result for result in results}, old, file, absent)
+    templates = {name: old[f"/{name}"] for name in names.values()}
     for result in results:
         if result.name not in file:
             _create_dataset(file, result)
@@ -204,32 +207,54 @@ def _copy_file(
                 if scale_name := names.get(address(scale.id)):
                     h5ds.attach_scale(new.id, file[f"/{scale_name}"].id, number)
     _add_dimensions(file, [result for result in results if model.has_history and result.template is None])
+    return names, templates
 
 
 def _copy_references(old: h5py.Dataset, new: h5py.Dataset, names: Mapping[Any, str]) -> None:
     """Write the references of a copied dataset, which the library copies as null references."""
-
-    def replace_references(values: np.ndarray) -> None:
-        for field in values.dtype.names or ():
-            replace_references(values[field])
-        for index in np.ndindex(values.shape) if values.dtype == object else ():
-            value: Any = values[index]
-            if isinstance(value, np.ndarray):
-                replace_references(value)
-            elif isinstance(value, h5r.Reference) and value:  # not null
-                values[index] = _new_reference(value, old, new, names)
-
     for _, selection, _ in selections(old.shape, old.chunks or (), old.dtype.itemsize, 0, DECODED_NBYTES // 2):
         values = np.array(old[selection], old.dtype.base)
-        replace_references(values)
+        _replace_references(values, old, new, names)
         if old.dtype.subdtype:
             new[selection] = values
         else:
             new.write_direct(values, dest_sel=selection)
 
 
-def _new_reference(reference: Any, old: h5py.Dataset, new: h5py.Dataset, names: Mapping[Any, str]) -> Any:
-    """Return the reference of the new file for a reference of the old file."""
+def _copy_attribute_references(old: Any, new: Any, names: Mapping[Any, str]) -> None:
+    """Write the references in copied attributes, and delete attributes with a reference to an absent object."""
+    for attribute, values in _reference_attributes(old.id):
+        if h5a.exists(new.id, attribute.name):
+            try:
+                _replace_references(values, old, new, names)
+                h5a.open(new.id, attribute.name).write(values)
+            except DatatypeError:
+                h5a.delete(new.id, attribute.name)
+
+
+def _reference_attributes(identifier: Any) -> Iterator[tuple[Any, np.ndarray]]:
+    """Yield the attributes of an object that contain references, except for dimension scales, and their values."""
+    for attribute in open_attributes(identifier):
+        is_null = attribute.get_space().get_simple_extent_type() == h5s.NULL
+        if attribute.name not in _SCALES and hierarchy.has_references(attribute.get_type()) and not is_null:
+            attribute.read(values := np.empty(attribute.shape, attribute.dtype))
+            yield attribute, values
+
+
+def _replace_references(values: np.ndarray, old: Any, new: Any, names: Mapping[Any, str]) -> None:
+    """Replace references to objects of the old file by references to objects of the new file."""
+    for field in values.dtype.names or ():
+        _replace_references(values[field], old, new, names)
+    for index in np.ndindex(values.shape) if values.dtype == object else ():
+        value: Any = values[index]
+        if isinstance(value, np.ndarray):
+            _replace_references(value, old, new, names)
+        elif isinstance(value, h5r.Reference) and value:  # not null
+            values[index] = _new_reference(value, old, new, names)
+
+
+def _new_reference(reference: Any, old: Any, new: Any, names: Mapping[Any, str]) -> Any:
+    """Return the reference of a new object for a reference of an old object."""
     name, file = names.get(address(h5r.dereference(reference, old.id))), new.file.id
     if name is None:
         path = text_of(h5r.get_name(reference, old.id) or b"")[1:]
@@ -282,10 +307,11 @@ def _copy_attributes(attributes: Iterable[Any], to: Any, changed: Mapping[str, n
         tid = attribute.get_type()
         if (key := text_of(attribute.name)) in left:
             _write_attribute(to, key, left.pop(key), tid)
-        elif attribute.name not in _SCALES and not hierarchy.has_references(tid):  # references are of the old file
+        elif attribute.name not in _SCALES and not (hierarchy.has_references(tid) and h5a.exists(to, attribute.name)):
             space, dtype = attribute.get_space(), attribute.dtype
             copy = h5a.create(to, attribute.name, tid.copy(), space)
-            if space.get_simple_extent_type() == h5s.NULL:
+            # References are null until all objects exist.
+            if space.get_simple_extent_type() == h5s.NULL or hierarchy.has_references(tid):
                 continue
             mtype = None if dtype.hasobject else tid
             octets = np.empty(space.get_simple_extent_dims(), dtype if dtype.hasobject else f"V{tid.get_size()}")
@@ -339,15 +365,38 @@ def _open_model(model: Model, stack: ExitStack) -> tuple[h5py.File | None, list[
     return old, [_Result.of(buffer, old, model.cells) for buffer in model.buffers]
 
 
-def forms(model: Model) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None, ...]]:
-    """Return the forms of results, None if one has to be encoded, and their rules for missing elements."""
+def _absent_arrays(model: Model, old: h5py.File) -> set[object]:
+    """Return the names and addresses of the arrays of the old file that results do not have."""
+    names = {buffer.name for buffer in model.buffers if buffer.name == buffer.origin}
+    names |= {*model.kept.names} if model.kept else set()
+    entries = (entry for entry in hierarchy.walk(old["/"].id) if entry.is_array and entry.name not in names)
+    return {key for entry in entries for key in (entry.name, entry.address)}
+
+
+def _lost_attributes(old: h5py.File, absent: Collection[object]) -> dict[str, str]:
+    """Return the attributes with references to absent arrays by `object.attribute`, and why they are left out."""
+    entries = (entry for entry in hierarchy.walk(old["/"].id) if entry.object and entry.address not in absent)
+    names, lost = {entry.address: entry.name for entry in entries} | {address(old.id): ""}, dict[str, str]()
+    for name in names.values():
+        node = old[f"/{name}"]
+        for attribute, values in _reference_attributes(node.id):
+            try:
+                _replace_references(values, node, node, names)
+            except DatatypeError as error:
+                lost[f"{name}.{text_of(attribute.name)}".lstrip(".")] = error.reason
+    return lost
+
+
+def forms(model: Model) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None, ...], dict[str, str]]:
+    """Return the forms of results, None if one has to be encoded, their rules for missing elements, lost attributes."""
     with ExitStack() as stack:
-        _, results = _open_model(model, stack)
-        are_flat = all(result.plist.get_layout() == h5d.CONTIGUOUS for result in results) and not any(
-            buffer.nullable or buffer.datatype.form.hasobject for buffer in model.buffers
-        )
-        missing = tuple(result.missing for result in results)
-        return tuple(result.elements for result in results) if are_flat else None, missing
+        old, results = _open_model(model, stack)
+        absent = () if old is None else _absent_arrays(model, old)
+        lost = {} if old is None or not absent else _lost_attributes(old, absent)
+        are_flat = all(result.plist.get_layout() == h5d.CONTIGUOUS for result in results)
+        are_flat = are_flat and not any(each.nullable or each.datatype.form.hasobject for each in model.buffers)
+        stored = tuple(result.elements for result in results) if are_flat else None
+        return stored, tuple(result.missing for result in results), lost
 
 
 def _create_file(stack: ExitStack, model: Model, line: str, fd: int, *, early: bool) -> list[h5py.Dataset]:
@@ -357,35 +406,39 @@ def _create_file(stack: ExitStack, model: Model, line: str, fd: int, *, early: b
         result.plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
         result.plist.set_fill_time(h5d.FILL_TIME_NEVER)
     target = stack.enter_context(_TargetFile(fd, "r+b", closefd=False))
-    names = {buffer.name for buffer in model.buffers if buffer.name == buffer.origin}
-    names |= {*model.kept.names} if model.kept else set()
-    entries = () if old is None else hierarchy.walk(old["/"].id)
-    absent = [entry for entry in entries if entry.is_array and entry.name not in names]
-    left_out = {key for entry in absent for key in (entry.name, entry.address)}
-    if early and old is not None and not left_out and _copy_surroundings(model, old, results, fd):
-        file = stack.enter_context(_open_target(target))
-    elif old is None:
+    if old is None:
         fcpl = h5p.create(h5p.FILE_CREATE)
         fcpl.set_obj_track_times(False)
         file = stack.enter_context(_open_target(target, fcpl, h5f.LIBVER_EARLIEST))
         for result in results:
             _create_dataset(file, result)
     else:
-        fcpl = _with_order_of(old["/"].id.get_create_plist(), old.id.get_create_plist())
-        file = stack.enter_context(_open_target(target, fcpl))
-        _copy_file(model, results, old, file, left_out)
-    if old is not None:
-        to, root = file["/"].id, old["/"].id
-        for attribute in [*open_attributes(to)]:  # of a copied file, whose history would not stay in its place
-            if not hierarchy.has_references(attribute.get_type()):
-                h5a.delete(to, attribute.name)
-        types = [attribute.get_type() for attribute in open_attributes(root) if attribute.name == b"history"]
-        history = conventions.text(hierarchy.attributes_of(root), "history")
-        lines = {"history": f"{line}\n{history}" if history else line}
-        is_text = any(isinstance(tid, h5t.TypeStringID) for tid in types)
-        _copy_attributes(open_attributes(root), to, lines if is_text or model.has_history else {})
+        absent, names, templates = _absent_arrays(model, old), dict[Any, str](), dict[str, Any]()
+        if early and not absent and _copy_surroundings(model, old, results, fd):
+            file = stack.enter_context(_open_target(target))
+        else:
+            fcpl = _with_order_of(old["/"].id.get_create_plist(), old.id.get_create_plist())
+            file = stack.enter_context(_open_target(target, fcpl))
+            names, templates = _copy_file(model, results, old, file, absent)
+        _copy_root_attributes(model, line, old, file)
+        for name, template in templates.items():
+            if template is not None:
+                _copy_attribute_references(template, file[f"/{name}"], names)
     _write_cells(model.cells, file)
     return [file[result.name] for result in results]
+
+
+def _copy_root_attributes(model: Model, line: str, old: h5py.File, file: h5py.File) -> None:
+    """Copy the attributes of the root with a new line of history."""
+    to, root = file["/"].id, old["/"].id
+    for attribute in [*open_attributes(to)]:  # of a copied file, whose history would not stay in its place
+        if not hierarchy.has_references(attribute.get_type()):
+            h5a.delete(to, attribute.name)
+    types = [attribute.get_type() for attribute in open_attributes(root) if attribute.name == b"history"]
+    history = conventions.text(hierarchy.attributes_of(root), "history")
+    lines = {"history": f"{line}\n{history}" if history else line}
+    is_text = any(isinstance(tid, h5t.TypeStringID) for tid in types)
+    _copy_attributes(open_attributes(root), to, lines if is_text or model.has_history else {})
 
 
 def _write_cells(cells: Cells, file: h5py.File) -> None:

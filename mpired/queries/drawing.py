@@ -25,6 +25,7 @@ from mpired.queries.figures import Figures, Part, Plane
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
 
 MOST_BUFFERS = 8
 """The most columns of a picture."""
@@ -151,18 +152,25 @@ def _draw_map(axes: Axes, numbers: np.ndarray, label: str, plane: Plane) -> None
         return
     rows, columns = (count * step for count, step in zip(numbers.shape, plane.steps, strict=True))
     colors = mpl.colormaps["RdBu_r" if plane.is_difference else "viridis"].with_extremes(bad=_NO_NUMBER)
-    image = axes.imshow(
-        drawable, colors, interpolation="nearest", extent=(-0.5, columns - 0.5, rows - 0.5, -0.5),
-        aspect="auto" if max(rows, columns) > _EQUAL * min(rows, columns) else "equal",
-        vmin=low if plane.is_difference else None, vmax=high if plane.is_difference else None,
-    )  # fmt: skip
+    scale: dict[str, Any] = {"cmap": colors, "vmin": low, "vmax": high} if plane.is_difference else {"cmap": colors}
+    lats, lons = plane.degrees
+    is_mesh = False
+    if lats is not None and lons is not None and lats.ndim > 1:
+        is_mesh, east = True, np.unwrap(np.unwrap(lons, period=360, axis=1), period=360, axis=0)  # around the earth
+        image: ScalarMappable = axes.pcolormesh(east, lats, drawable, shading="nearest", rasterized=True, **scale)
+        spans = [float(np.ptp(each)) for each in (lats, east)]
+    else:
+        spans = rows, columns = [count * step for count, step in zip(numbers.shape, plane.steps, strict=True)]
+        image = axes.imshow(drawable, interpolation="nearest", extent=(-0.5, columns - 0.5, rows - 0.5, -0.5), **scale)
+    axes.set_aspect("auto" if max(spans) > _EQUAL * min(spans) else "equal")
     each = zip((axes.yaxis, axes.xaxis), plane.axes, plane.steps, plane.degrees, strict=True)
     for axis, name, step, degrees in each:
         axis.set_label_text(_text(f"{name} (one of {step} shown)" if step > 1 else name), parse_math=False)
-        axis.set_major_locator(MaxNLocator(integer=True))
-        if degrees is not None:
+        if not is_mesh:
+            axis.set_major_locator(MaxNLocator(integer=True))
+        if degrees is not None and not is_mesh:
             axis.set_major_formatter(partial(_tick, degrees))
-    if plane.degrees[0] is not None and plane.degrees[0][0] < plane.degrees[0][-1]:
+    if lats is not None and not is_mesh and lats[0] < lats[-1]:
         axes.invert_yaxis()
     bar = axes.get_figure().colorbar(image, ax=axes)  # type: ignore[union-attr]
     bar.set_label(label, parse_math=False)

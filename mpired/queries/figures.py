@@ -6,7 +6,7 @@ import itertools
 import math
 import operator
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -109,8 +109,8 @@ class Plane(NamedTuple):
 
     parts: tuple[np.ndarray, ...]  # the numbers of each component
     steps: tuple[int, ...]  # of how many rows and columns one each is there
-    axes: tuple[str, ...]  # their names
-    degrees: tuple[np.ndarray | None, ...]  # the latitudes or longitudes along each of them; None for others
+    axes: Sequence[str]  # their names
+    degrees: Sequence[np.ndarray | None]  # the latitudes or longitudes along each of them, or of each cell; else None
     is_difference: bool  # whether its numbers are differences, drawn with one scale of colours on both sides of 0
 
 

@@ -16,16 +16,15 @@ from mpired.attempts import repeated
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import run_segments
 from mpired.context import Context
-from mpired.datatypes import TIMES
+from mpired.datatypes import TIMES, Datatype
 from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError
 from mpired.formats import InputOptions, RankFile, RankObject
 from mpired.formats.array import blocks
-from mpired.formats.derived import in_order
+from mpired.formats.derived import Widening, in_order, widened
 from mpired.formats.rank import choice, hint_text
 from mpired.log import PERIOD, step
 from mpired.ops import Op
-from mpired.ops.rules import holds, real_type
 from mpired.ops.state import valid_of
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, Options
@@ -164,8 +163,11 @@ def _locate(
         log.warn(log.order(*doubtful, "numbers of the ranks"))
     in_c_order = partial(in_order, fortran_order=False)
     turned = [file._replace(buffers=tuple(map(in_c_order, file.buffers))) for file in files]
+    types = [buffer.datatype for file in files for buffer in file.buffers]
+    wide, widening = ops.widest(plain[0], types) or types[0], Widening(plain[0].rules.missing)
+    turned = [file._replace(buffers=[widened(each, wide, widening) for each in file.buffers]) for file in turned]
     ranks = tuple(rank for rank, file in enumerate(files) for _ in file.buffers)
-    ops.check_rules(plain[0], [files[0].buffers[0].datatype], len(files))
+    ops.check_rules(plain[0], [wide], len(files))
     plan = make_plan(plain, turned, context, apart=True)
     orders = tuple(_Order(op.name == MAX.name, options["top"] or 1) for op in plain)
     best = [_no_elements(plan.firsts[0].datatype.compared)] * len(orders)
@@ -181,24 +183,29 @@ def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> No
     name, own = file.source.name, [buffer.datatype for buffer in file.buffers]
     for buffer in file.buffers:
         where = f"{buffer.name!r}, " if buffer.name else ""
-        if buffer.datatype.group not in op.groups:
+        if ops.widest(op, [buffer.datatype]) is None:
             what = f"{where}{buffer.datatype.label}, {buffer.datatype.group.title}"
             others = [(each.name, each.datatype.group) for each in file.buffers]
-            hint = hint_text(choice(others, op.groups)) if buffer.name else ""
+            hint = hint_text(choice(others, op.groups) if buffer.name else "", _wider(op, [buffer.datatype]))
             raise OpError(name, f"holds {what}, and an extreme is one of {op.groups.title}{hint}")
         if not buffer.count:
             raise CountError(name, f"rank {rank} has no elements, and so no extreme; leave it out")
-    if len(set(own)) > 1:
-        columns = ", ".join(f"{buffer.name}: {buffer.datatype.label}" for buffer in file.buffers)
-        reason = f"has several datatypes ({columns}), and no order between them"
-        raise DatatypeError(name, f"{reason}; choose with `columns='{file.buffers[0].name}'`")
     other, like = first
-    if own[0] != (theirs := like.buffers[0].datatype):
-        reason = f"rank {rank} has datatype {own[0].label}, but rank {other} ({like.source.name!r}) has {theirs.label}"
-        wide = own[0], theirs, *map(real_type, ("double", "longdouble"))
-        names = (each.name.lower() for each in wide if holds(each, own[0]) and holds(each, theirs))
-        hint = next((f", such as by `mpired reduce --op sum --result-type {name}`" for name in names), "")
-        raise DatatypeError(name, f"{reason}; convert to one datatype{hint}")
+    if len(set(own)) > 1 and ops.widest(op, own) is None:
+        columns = ", ".join(f"{buffer.name}: {buffer.datatype.label}" for buffer in file.buffers)
+        hint = hint_text(f"choose with `columns='{file.buffers[0].name}'`", _wider(op, own))
+        raise DatatypeError(name, f"has several datatypes ({columns}), and no order between them{hint}")
+    both = [*own, *(buffer.datatype for buffer in like.buffers)]
+    if len(set(both)) > 1 and ops.widest(op, both) is None:
+        theirs = f"{like.source.name!r}) has {both[-1].label}"
+        reason = f"rank {rank} has datatype {own[0].label}, but rank {other} ({theirs}"
+        raise DatatypeError(name, f"{reason}{hint_text('convert to one datatype', _wider(op, both))}")
+
+
+def _wider(op: Op, datatypes: Sequence[Datatype]) -> str:
+    """Return the way out that compares elements of several datatypes, or truth values, in a wider one; "" for none."""
+    wide = ops.widening(op, [datatypes])
+    return f"compare in a wider one with `accumulate_in={wide!r}`" if wide else ""
 
 
 def locate(

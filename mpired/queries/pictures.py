@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
@@ -28,6 +29,8 @@ from mpired.sources.open import check_no_input
 MOST_CELLS = 1000
 """The most cells of a map along each axis."""
 _BINS = 100
+_MOST_COORDINATES = 1 << 24  # elements of latitudes of a map that are read
+_NORTH = re.compile(r"degrees?_?n(orth)?", re.IGNORECASE)
 _T = TypeVar("_T")
 Query: TypeAlias = Callable[[Context], tuple[_T, bytes | None]]
 """Reads files, which have not changed meanwhile, and returns the answer, and a picture if one is wanted."""
@@ -80,13 +83,49 @@ def axis_label(file: RankFile, array: Array, axis: int) -> tuple[str, np.ndarray
     """Return the label of an axis of an array of a file, and its latitudes or longitudes; None without these."""
     name = next(iter(array.dims[axis : axis + 1]), "") or f"axis {axis}"
     place = name, array.dimensions[axis : axis + 1]
-    kept: Any = file.kept
-    arrays: list[ArrayHeader | Array] = [*(kept.carried if isinstance(kept, KeptArrays) else ()), *file.buffers]
-    for each in arrays:  # a coordinate is a buffer where all arrays are compared
-        if (each.name.rpartition("/")[2], each.shape) == place and each.unit.startswith("degree"):
-            values = next(blocks(each, each.count)) if isinstance(each, Array) else kept.values(each)
-            return f"{name} [{each.unit}]", values[0]
+    for each in _degrees(file):
+        if (each.name.rpartition("/")[2], each.shape) == place:
+            return f"{name} [{each.unit}]", _values(file, each)
     return name, None
+
+
+def mesh(
+    file: RankFile, array: Array, axes: Sequence[int], indices: Sequence[Sequence[int]]
+) -> tuple[list[str], list[np.ndarray]]:
+    """Return the labels, the latitudes and the longitudes of the cells of a plane; none if the file has none."""
+    dims, words = [array.dims[axis] for axis in axes if array.dims], list[str]()
+    for header in file.headers:
+        words += header.attributes.get("coordinates", "").split() if header.name == array.name else ()
+    found: dict[bool, ArrayHeader] = {}
+    for each in _degrees(file):
+        is_named = each.name.rpartition("/")[2] in words and each.count <= _MOST_COORDINATES
+        if is_named and {*dims} <= {*each.dims} <= {*array.dims}:
+            found[_NORTH.fullmatch(each.unit) is not None] = each
+    labels, values = list[str](), list[np.ndarray]()
+    for each in (found[True], found[False]) if len(found) == len({*dims}) == 2 else ():  # noqa: PLR2004 - both axes
+        cells = _values(file, each)[np.ix_(*(indices[array.dims.index(dim)] for dim in each.dims))].squeeze()
+        values.append(cells if each.dims.index(dims[0]) < each.dims.index(dims[1]) else cells.T)
+        labels.append(f"{each.name.rpartition('/')[2]} [{each.unit}]")
+    return (labels, values) if all(np.isfinite(each).all() for each in values) else ([], [])
+
+
+def _degrees(file: RankFile) -> list[ArrayHeader]:
+    """Return the coordinates of a file that are in degrees; where all arrays are compared they are buffers."""
+    kept: Any = file.kept
+    headers = [*(kept.carried if isinstance(kept, KeptArrays) else ()), *file.headers]
+    return [each for each in headers if each.unit.startswith("degree")]
+
+
+def _values(file: RankFile, coordinate: ArrayHeader) -> np.ndarray:
+    """Return the values of a coordinate, unpacked, with NaN in the place of missing ones."""
+    kept: Any = file.kept
+    if isinstance(kept, KeptArrays) and coordinate in kept.carried:
+        (values,) = kept._replace(carried=(coordinate,)).arrays().values()
+        return np.ma.filled(np.ma.asarray(values, np.float64), np.nan)
+    array = next(each for each in file.buffers if each.name == coordinate.name)
+    values, valid = next(blocks(array, array.count))
+    order: Any = "F" if array.fortran_order else "C"
+    return (values if valid is None else np.where(valid, values, np.nan)).reshape(array.dimensions, order=order)
 
 
 class DifferenceMap:
@@ -116,6 +155,10 @@ class DifferenceMap:
         figures = Figures(name, "", None, self._array.count, self._array.shape, "", 0, (part,), None)
         plane = None
         if self._axes:
-            names, degrees = zip(*(axis_label(self._file, self._array, axis) for axis in self._axes), strict=True)
+            steps = dict(zip(self._axes, self._steps, strict=True))
+            cells = [range(0, length, steps.get(axis, 1)) for axis, length in enumerate(self._array.dimensions)]
+            names, degrees = mesh(self._file, self._array, self._axes, cells)
+            if not names:
+                names, degrees = zip(*(axis_label(self._file, self._array, axis) for axis in self._axes), strict=True)
             plane = Plane((self._cells,), tuple(self._steps), names, degrees, is_difference=False)
         return figures, value_type("elements that differ"), plane

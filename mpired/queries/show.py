@@ -22,8 +22,8 @@ from mpired.ops.state import Elements
 from mpired.options import Options
 from mpired.queries.elements import numbers
 from mpired.queries.figures import Figures, Plane, Shown, measure
-from mpired.queries.pictures import MOST_CELLS, answered, axis_label, check_replaces_none, drawing
-from mpired.ranks.opening import check_formats, compare
+from mpired.queries.pictures import MOST_CELLS, answered, axis_label, check_replaces_none, drawing, mesh
+from mpired.ranks.opening import check_formats, compare, warn_of_units
 from mpired.sources.open import check_unchanged
 from mpired.values import parsed_index
 
@@ -136,7 +136,9 @@ def _map(file: RankFile, buffers: Sequence[Array], chosen: Selection) -> Plane:
     blocks = shown.read(buffers, [range(shown.count)])
     parts = zip(*(_numbers(buffers[0].datatype, *elements) for _, elements in blocks), strict=True)
     shape = [len(axes[axis]) for axis in chosen.kept]
-    names, degrees = zip(*(_axis(file, buffers[0], axis, chosen) for axis in chosen.kept), strict=True)
+    names, degrees = mesh(file, buffers[0], chosen.kept, axes)
+    if not names:
+        names, degrees = zip(*(_axis(file, buffers[0], axis, chosen) for axis in chosen.kept), strict=True)
     planes = tuple(np.concatenate(part).reshape(shape) for part in parts)
     return Plane(planes, tuple(steps), names, degrees, len(buffers) > 1)
 
@@ -216,6 +218,9 @@ def _show(path: str, options: Options, tell: Tell, context: Context) -> tuple[Sh
     if options["diff"] is not None:
         files.append(open_rank(options["diff"], inputs).ordered_as(file))
         compare("the file", file, ("OTHER", files[1]))
+        if inputs.check_coordinates and file.kept and files[1].kept:
+            files[1].kept.check_same(file.kept, "OTHER")
+        warn_of_units([files])
     check_replaces_none(png, files, options)
     if png is not None and len(file.buffers) > (most := drawing().MOST_BUFFERS):
         reason = f"has {len(file.buffers)} {file.noun}s, and a picture shows {most}; choose some with `columns`"

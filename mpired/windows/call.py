@@ -193,7 +193,8 @@ def _request(
         return arrays
 
     with step("opening and checking the origins"):
-        opened = OpenedRanks(origins if op.origin else (), inputs, ranking, inspect, "origins")
+        lenient = inputs._replace(nullable=True)  # elements that the call does not combine may be missing
+        opened = OpenedRanks(origins if op.origin else (), lenient, ranking, inspect, "origins")
     if opened.skipped:
         doubts = [skipped_warning(opened.skipped, len(opened.files) + len(opened.skipped), "origins"), *doubts]
     is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None

@@ -16,7 +16,7 @@ from mpired.files import calls
 from mpired.files.update import Update
 from mpired.formats import Array
 from mpired.formats.convert import as_in
-from mpired.formats.missing import masked
+from mpired.formats.missing import masked, null_error
 from mpired.ops.op import Overflow, Steps, by_op, run, tell_overflow
 from mpired.ops.state import Elements, absent, valid_of
 from mpired.ops.table import REPLACE
@@ -35,7 +35,8 @@ def fold(
     for batch in runs.batches():
         stored = _read(batch, window, fd)
         elements = as_in(window.datatype.form, gathered(stored.octets, stored.at, window.stored), window.datatype)
-        not_null, marks = _not_null(elements, batch, window, fd) if window.nullable else (None, None)
+        not_null, marks = _not_null(elements, batch, window, fd)
+        _check_valid(not_null, window, op)
         if not origins and fetched is not None:
             old = elements if not_null is None else masked(elements, ~not_null)
             for turn in batch.rounds:
@@ -49,7 +50,7 @@ def fold(
         nmasked += 0 if window.marked is None else window.marked.hidden(elements, not_null)
         if file.update is not None:
             stored.change(as_in(window.stored, elements, window.datatype), file.update)
-            if marks is not None and not_null is not None:
+            if marks is not None and not_null is not None and window.nullable:
                 marks.change(not_null, file.update)
     name = window.name if len(file.shares) > 1 else ""
     for each in by_op(found) if found else ():
@@ -58,6 +59,13 @@ def fold(
         log.warn(log.unset(nunset, origins[0].array.name, "give the origins a `_FillValue`"))
     if nmasked and window.marked is not None:
         log.warn(log.masked(nmasked, window.name, window.marked.text))
+
+
+def _check_valid(valid: np.ndarray | None, array: Array, op: ops.Op) -> None:
+    """Raise an error if some of the elements that are combined are missing, which is one by the rules of the op."""
+    if op.rules.nulls == "error" and valid is not None and not valid.all():
+        what = "nulls" if array.missing is array.marked is None else "missing elements"
+        raise null_error(array.source, array.columns, int(np.count_nonzero(~valid)), what)
 
 
 class _Stored(NamedTuple):
@@ -135,6 +143,7 @@ class BatchElements:
         for turn in batch.rounds:
             where = slice(None) if turn.where is None else turn.where
             values, not_null = origin.read(turn.origin)
+            _check_valid(not_null, origin.array, self._op)
             if origin.array.unset is not None:
                 origin.nunset += int(np.count_nonzero(values == origin.array.unset))
             making = Steps(self._op, self._datatype)  # which knows the bounds of the elements of one round

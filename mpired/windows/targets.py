@@ -111,6 +111,7 @@ def open_window(source: LocalSource, request: WindowRequest, target: Target | No
     # The datatype, the columns, and of a raw file the byte order; most other options describe origins alone.
     declared = request.within or request.inputs.datatype
     inputs = request.inputs._replace(datatype=declared, format=None, offset=0, count=None, pair=None, window=True)
+    inputs = inputs._replace(nullable=True)  # elements that the call does not change may be missing
     row = recognise(source, inputs)
     if request.within is not None and not row.needs_type:
         inputs = inputs._replace(datatype=None)
@@ -234,10 +235,10 @@ def _decoded(
     scratch = stack.enter_context(Scratch(window.file.directory, window.name))
     status = window.file.status if isinstance(window.file, Target) else os.fstat(scratch.fd)
     source = LocalSource(window.name, scratch.shared.path, stamp_of(status))
-    windows, end = [], 0
+    windows, end, has_nulls = [], 0, window.format.has_nulls and not window.format.has_arrays
     for column, parts in zip(columns, elements, strict=True):
         array = _native(source, column, window.format, request)._replace(offset=end)
-        if array.nullable and array.marked is None:
+        if array.marked is None and (array.nullable or (column.nulls != 0 and has_nulls)):
             array = array._replace(validity=array.end + -array.end % _ALIGNMENT)
         write_native(array, parts, scratch.fd)
         end = array.end if array.validity is None else array.validity + array.count

@@ -226,9 +226,22 @@ def test_references_mean_the_same_objects(tmp_path):
             file.create_dataset("lists", (1,), h5py.vlen_dtype(h5py.ref_dtype))[0] = np.array([file["w"].ref])
             file.create_dataset("rows", (1,), np.dtype((h5py.ref_dtype, (2,))))[0] = [file["w"].ref, file["g/b"].ref]
             file["w"].attrs["coordinates"] = "links"
+            file["w"].attrs.update({"part": file["g/b"].regionref[1:], "null": h5py.Reference(), "to": file["g"].ref})
+            file["w"].attrs.create("all", np.array([(1, file["g/b"].ref), (2, file["w"].ref)], kind))
+            lists = np.fromiter([np.array([file["g"].ref, file["links"].ref])], object, 1)
+            file["g"].attrs.create("lists", lists, dtype=h5py.vlen_dtype(h5py.ref_dtype))
     ranks = [tmp_path / f"r{rank}.h5" for rank in range(2)]
     words = "reduce --op mean --columns w r0.h5 r1.h5 -o plain.h5"
     check_refusals(tmp_path, [(f"{words} --keep mixed", 3, "'mixed': has references to 'g/b' / --keep g/b")])
+    out = run(*words.split(), cwd=tmp_path).err
+    assert "attribute 'w.all' (also 'w.part') is left out: it has references to 'g/b', which" in out
+    with h5py.File(tmp_path / "plain.h5") as file:
+        assert (list(file["w"].attrs), bool(file["w"].attrs["null"])) == (["coordinates", "null", "to"], False)
+        assert [file[each].name for each in (file["w"].attrs["to"], *file["g"].attrs["lists"][0])] == [
+            "/g",
+            "/g",
+            "/links",
+        ]
     mpired.reduce(ranks, "mean", columns="w", keep="*", output=tmp_path / "out.h5")
     with h5py.File(tmp_path / "out.h5") as file:
         assert [file[each].name if each else None for each in file["links"]] == ["/w", "/g", "/", None]
@@ -237,6 +250,8 @@ def test_references_mean_the_same_objects(tmp_path):
         assert [file[each].name for each in file["mixed"]["to"]] == ["/g/b", "/links"]
         assert [file[each].name for each in file["lists"][0]] == ["/w"]
         assert [file[each].name for each in file["rows"][0]] == ["/w", "/g/b"]
+        part, every = (file["w"].attrs[name] for name in ("part", "all"))
+        assert (file[part][part].tolist(), [file[each].name for each in every["to"]]) == ([2], ["/g/b", "/w"])
 
 
 @pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF4"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rows import check_refused, each
 
 import mpired
-from mpired.errors import CountError, MpiredError, OpError, UsageError
+from mpired.errors import CountError, DatatypeError, MpiredError, OpError, UsageError
 
 # The components of plain types that have an order.
 CODES = ["i1", "u1", "i8", "u8", "f2", "f4", "f8", "g"]
@@ -84,11 +84,10 @@ def test_nat_is_the_nan_of_times(dtype, op, function):
     ("--op maxloc", 2, ["there are none"]),
     ("--op maxloc a.npy empty.npy", 3, ["empty.npy", "rank 1 has no elements", "leave it out"]),
     ("--op maxloc a.npy i.npy", 3, ["i.npy", "rank 1 has datatype MPI_INT64_T", "MPI_DOUBLE", "; convert to one"]),
-    ("--op maxloc i.npy a.npy", 3, ["rank 1 has", "by `mpired reduce --op sum --result-type long_double`"]),
-    ("--op maxloc s.npy f.npy", 3, ["rank 1 has", "by `mpired reduce --op sum --result-type double`"]),
-    ("--op maxloc a.npy f.npy", 3,
-     ["rank 1 has datatype MPI_FLOAT", "by `mpired reduce --op sum --result-type double`"]),
-    ("--op maxloc flags.npy", 3, ["flags.npy", "MPI_C_BOOL", "logical"]),
+    ("--op maxloc i.npy a.npy", 3, ["rank 1 has", "with --accumulate-in longdouble"]),
+    ("--op maxloc s.npy f.npy --accumulate-in int64_t", 3, ["rank 1 has", "with --accumulate-in double"]),
+    ("--op maxloc a.npy f.npy", 3, ["rank 1 has datatype MPI_FLOAT", "with --accumulate-in double"]),
+    ("--op maxloc flags.npy", 3, ["flags.npy", "MPI_C_BOOL", "logical", "with --accumulate-in int64_t"]),
     ("--op maxloc pairs.npy", 3, ["pairs.npy", "MPI_DOUBLE_INT", "an extreme is one of"]),
     ("--op maxloc z.npy", 3, ["z.npy", "complex"]),
     ("--op maxloc raw", 2, ["raw", "give --type"]),
@@ -105,6 +104,20 @@ def test_refusals(words, status, reasons, tmp_path):
         np.save(tmp_path / f"{name}.npy", array)
     (tmp_path / "raw").write_bytes(bytes(8))
     check_refused(tmp_path, f"locate {words}", status, *reasons)
+
+
+def test_ranks_of_several_datatypes():
+    """As the array of NumPy that has the values of all."""
+    for within, *types in (
+        ("double", "f4", "f8"), ("double", "i4", "f2"), ("int64_t", "i8", "i4", "?"), ("longdouble", "u8", "i8", "f4"),
+    ):  # fmt: skip
+        ranks = [np.array([0, 1, 0.1 + rank], dtype) for rank, dtype in enumerate(types)]
+        whole = np.concatenate(ranks).astype({"double": "f8", "int64_t": "i8"}.get(within, "g"))
+        for op, function in (("maxloc", np.argmax), ("minloc", np.argmin)):
+            found, at = mpired.locate(ranks, op, accumulate_in=within), int(function(whole))
+            assert (found.rank, found.index, found.value) == (at // 3, (at % 3,), whole[at])
+    with pytest.raises(DatatypeError, match="in a wider one with `accumulate_in='double'`"):
+        mpired.locate([np.array([1], "f4"), np.array([1.0])], "maxloc")
 
 
 def test_what_python_gives():

@@ -120,6 +120,56 @@ def test_a_map_has_the_places_of_its_file(form, tmp_path, figures):
             assert [axis.get_major_formatter()(i, None) for i in range(len(values))] == [f"{x:g}" for x in values]
 
 
+def test_a_map_on_a_curvilinear_grid(tmp_path, figures):
+    """Each cell is at its latitude and longitude, in any order of dimensions, on both sides of 180 degrees."""
+    y, x = np.meshgrid(np.arange(6.0), np.arange(9.0), indexing="ij")
+    lat, lon = 40 + y + 0.3 * x, (355 + x - 0.3 * y) % 360 - 180
+    places = {"rlat": (("y", "x"), lat, {"units": "degree_north"}), "rlon": (("y", "x"), lon, {"units": "degrees_E"})}
+    moving = {name: (("time", "y", "x"), np.stack([each * 0, each]), own) for name, (_, each, own) in places.items()}
+    numbers = ("time", "y", "x"), DRAW.random((2, 6, 9), np.float32), {"units": "K"}
+    cases = [
+        ("a.nc", xarray.Dataset({"t": numbers}, places), "1", {"time": 1}),
+        (
+            "b.nc",
+            xarray.Dataset({"t": numbers}, places).transpose("x", "time", "y"),
+            "2:,1",
+            {"time": 1, "x": slice(2, 9)},
+        ),
+        ("c.zarr", xarray.Dataset({"t": numbers}, moving), "1,:,::2", {"time": 1, "x": slice(0, 9, 2)}),
+        ("d.nc", xarray.Dataset({"t": numbers}, places).isel(time=0), None, {}),
+    ]
+    for name, data, text, selected in cases:
+        path = tmp_path / name
+        data.to_netcdf(path) if name.endswith("nc") else data.to_zarr(path, zarr_format=2)
+        mpired.show(path, png=tmp_path / "x.png", overwrite=True, slice=text)
+        if text is None:
+            mpired.diff(path, path, png=tmp_path / "y.png")
+        expected = data["t"].isel(selected)
+        np.testing.assert_array_equal(figures[-1 if text else -2].axes[0].collections[0].get_array(), expected)
+        for figure in figures[-1:] if text else figures[-2:]:
+            (cells,) = figure.axes[0].collections
+            corners = cells.get_coordinates()
+            middles = (corners[:-1, :-1] + corners[1:, :-1] + corners[:-1, 1:] + corners[1:, 1:])[1:-1, 1:-1] / 4
+            np.testing.assert_allclose(middles[..., 0] % 360, expected["rlon"].values[1:-1, 1:-1] % 360)
+            np.testing.assert_allclose(middles[..., 1], expected["rlat"].values[1:-1, 1:-1])
+            labels = figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
+            assert labels == ("rlon [degrees_E]", "rlat [degree_north]")
+
+
+def test_a_difference_is_of_one_grid_and_tells_of_units(tmp_path):
+    """As of ranks that are combined."""
+    for name, data in (("a", field()), ("b", field(lat=LAT + 1)), ("c", field())):
+        data["tas"].attrs["units"] = "degC" if name == "c" else "K"
+        data.isel(time=0).to_netcdf(tmp_path / f"{name}.nc")
+    ways = "differs from that of OTHER ('b.nc') / with --ignore-coordinates lat / with --no-check-coordinates"
+    check_refused(tmp_path, "show a.nc --diff b.nc --png x.png", 3, *ways.split(" / "))
+    check_refused(tmp_path, "show a.nc --ignore-coordinates lat", 2, "is of use with --diff only")
+    for words, warning in (("b.nc --ignore-coordinates l*", ""), ("b.nc --coordinate-rtol 9", ""), ("c.nc", "in 'K'")):
+        outcome = run("show", "a.nc", "--png", "x.png", "-f", "--diff", *words.split(), cwd=tmp_path)
+        assert (outcome.status, bool(outcome.err)) == (0, bool(warning))
+        assert warning in outcome.err
+
+
 def test_the_first_arrays_that_differ(tmp_path, figures):
     for name, shift in (("a", 0), ("b", 1)):
         np.savez(tmp_path / f"{name}.npz", **{f"x{i:02}": np.full(5, shift if i > 2 else 0) for i in range(15)})

@@ -98,6 +98,32 @@ def test_a_map_with_many_entries_for_one_element(nulls, tmp_path):
         assert masked.read(target, "x").tolist() == found, op
 
 
+@each("form", masked.FORMS)
+def test_only_elements_that_a_call_combines_have_to_be_valid(form, tmp_path_factory):
+    """In the target and in an origin; those with values that are not valid, too, have none to combine."""
+    folder = tmp_path_factory.mktemp("part")
+    path = masked.write(folder / f"t.{form}", t=np.ma.MaskedArray([1, 2, 3, 4], [0, 1, 0, 0], "i4"))
+    other = masked.write(folder / f"o.{form}", t=np.ma.MaskedArray([5, 6, 7, 8], [1, 0, 0, 1], "i4"))
+    window = mpired.Window(path)
+    assert window.compare_and_swap(4, 9, target_disp=3, columns="t") == 4
+    assert window.fetch_and_op(1, "sum", target_disp=0, columns="t") == 1
+    parts = {"origin_disp": 1, "origin_count": 2, "columns": "t"}
+    assert window.get_accumulate(other, "sum", target_disp=2, **parts).tolist() == [3, 9]
+    masked.check(masked.read(path, "t"), np.ma.MaskedArray([2, 2, 9, 16], [0, 1, 0, 0], "i4"))
+    for change in ({"target_disp": 1}, {"target_disp": 2, "origin_disp": 0}):
+        with pytest.raises(DatatypeError, match=r"has 1 (null|missing element); skip them"):
+            window.accumulate(other, "sum", **parts | change)
+
+
+def test_elements_beyond_their_valid_range_are_missing(tmp_path):
+    with netCDF4.Dataset(tmp_path / "t.nc", "w") as file:
+        file.createDimension("x", 3)
+        file.createVariable("t", "f8", ("x",), zlib=True)[:] = [1, 99, 2]
+        file["t"].valid_range = [0.0, 10.0]
+    mpired.Window(tmp_path / "t.nc").accumulate(np.ones(3), "sum", nulls="ignore")
+    assert masked.read(tmp_path / "t.nc", "t").tolist() == [2, 1, 3]
+
+
 def test_old_elements_are_masked_and_written_as_null(tmp_path):
     target = masked.write(tmp_path / "t.3.nc", t=np.ma.MaskedArray([1.0, 2.0, 3.0], [0, 1, 0]))
     window = mpired.Window(target, nulls="ignore")
