@@ -365,7 +365,7 @@ def _buffer(
         datatype = value_type(array.label or "values")
         stored = array.stored or datatype.form
     else:
-        numbers = [(other.name, from_dtype(other.dtype).group) for other in arrays if other.dtype is not None]
+        numbers = [(header.name, from_dtype(header.dtype).group) for header in arrays if header.dtype is not None]
         hint = rank.hint_text(array.hint, rank.choice(numbers, inputs.taken))
         raise DatatypeError(source.name, f"{_skipped(array).reason}{hint}")
     shape, missing = array.shape or (), None if array.dtype is None else array.missing
@@ -468,19 +468,19 @@ class KeptArrays(NamedTuple):
                     buffers.append(in_order(array, fortran_order=fortran_order and len(array.dimensions) > 1))
         return buffers
 
-    def check_same(self, other: Kept, like: str) -> None:
-        """Raise an error unless another file has equal arrays; messages call this file `like`."""
-        others = {array.name: array for array in other.carried} if isinstance(other, KeptArrays) else {}
+    def check_same(self, other: Kept, label: str) -> None:
+        """Raise an error unless another file has equal arrays; messages call this file `label`."""
+        by_name = {array.name: array for array in other.carried} if isinstance(other, KeptArrays) else {}
         ignored = {*self.ignored, *(self.bounds_of(array) for array in self.carried if array.name in self.ignored)}
         reasons: dict[str, str] = {}
         for array in (array for array in self.carried if array.name not in ignored):
-            counterpart = others.get(array.name)
+            counterpart = by_name.get(array.name)
             if counterpart is None:
-                reasons[array.name] = f"lacks {array.name!r} of {like} ({self.source.name!r})"
+                reasons[array.name] = f"lacks {array.name!r} of {label} ({self.source.name!r})"
             elif counterpart.shape != array.shape:
-                reasons[array.name] = f"{array.name!r} has shape {counterpart.shape}, but {array.shape} in {like}"
+                reasons[array.name] = f"{array.name!r} has shape {counterpart.shape}, but {array.shape} in {label}"
             elif counterpart.digest != array.digest and not self._is_close(array, other, counterpart):
-                reasons[array.name] = f"{array.name!r} differs from that of {like} ({self.source.name!r})"
+                reasons[array.name] = f"{array.name!r} differs from that of {label} ({self.source.name!r})"
         if reasons:
             (_, reason), *more = reasons.items()
             hint = f"let it differ with `ignore_coordinates='{listed(reasons)}'`, or all with"
@@ -496,15 +496,18 @@ class KeptArrays(NamedTuple):
     def values(self, array: ArrayHeader) -> tuple[np.ndarray, ...]:
         """Return the values of a coordinate, and of its bounds if it has bounds."""
         names = [array.name, *filter(None, [self.bounds_of(array)])]
-        values = self.library.call(self.source, _read_arrays, [each for each in self.carried if each.name in names])
+        headers = [header for header in self.carried if header.name in names]
+        values = self.library.call(self.source, _read_arrays, headers)
         return tuple(values[name] for name in names)
 
     def _is_close(self, array: ArrayHeader, other: KeptArrays, counterpart: ArrayHeader) -> bool:
         """Return whether a coordinate of another file, with equal units and calendar, differs within the tolerance."""
-        pair = array, counterpart
-        are_numbers = all(each.dtype is not None and each.dtype.kind in "iuf" and each.packing is None for each in pair)
-        units = {(each.attributes.get("units", ""), each.attributes.get("calendar", "")) for each in pair}
-        if self.rtol is None or not are_numbers or len(units) > 1:
+        if self.rtol is None:
+            return False
+        for header in array, counterpart:
+            if header.dtype is None or header.dtype.kind not in "iuf" or header.packing is not None:
+                return False
+        if any(array.attributes.get(key, "") != counterpart.attributes.get(key, "") for key in ("units", "calendar")):
             return False
         values = other.values(counterpart)[0], self.values(array)[0]
         return bool(np.isclose(*values, rtol=self.rtol, atol=0, equal_nan=True).all())

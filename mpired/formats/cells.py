@@ -1,4 +1,4 @@
-"""CF metadata of a result that differ from those of its model: units, times, bounds and `cell_methods`.
+"""Changes of CF metadata between a model and its result: units, times, bounds and `cell_methods`.
 
 Ranks may be different times, such as days. A mean of such ranks has the mean time, bounds around all times, and the
 method `time: mean` (CF, 3.1 and 7.3).
@@ -7,7 +7,7 @@ method `time: mean` (CF, 3.1 and 7.3).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -87,8 +87,8 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArr
             attributes[result.name] = changes
     if not isinstance(kept, KeptArrays) or not ranks:
         return Cells({}, attributes)
-    first = ranks[0][0]
-    time = next((array for array in kept.carried if array.name == first.name), first)
+    name = ranks[0][0].name
+    time = next((array for array in kept.carried if array.name == name), ranks[0][0])
     single = {*map(_single_rank, results)}
     ranks = ranks[:1] if single == {"FIRST"} else ranks[-1:] if single == {"LAST"} else ranks
     digests = {header.digest for header, _ in ranks}
@@ -96,7 +96,7 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArr
     if values is None:
         return Cells({}, attributes)
     if len(digests) > 1:
-        pairs = [(headers[result.own_name], result) for result in results]
+        pairs = ((headers[result.own_name], result) for result in results)
         _add_methods(attributes, time.name, pairs, has_mean=bool(values))
     return Cells(values, attributes)
 
@@ -126,11 +126,7 @@ def _mean_times(kept: KeptArrays, time: ArrayHeader, ranks: Sequence[RankTime]) 
 
 
 def _add_methods(
-    attributes: dict[str, dict[str, str]],
-    time: str,
-    results: Sequence[tuple[ArrayHeader, ResultArray]],
-    *,
-    has_mean: bool,
+    changes: dict[str, dict[str, str]], time: str, results: Iterable[tuple[ArrayHeader, ResultArray]], *, has_mean: bool
 ) -> None:
     """Add `cell_methods` for the time to results with a time, or warn if CF has no method for a result."""
     last, warnings = time.rpartition("/")[2], []
@@ -141,14 +137,13 @@ def _add_methods(
             methods, method = array.attributes.get(conventions.METHODS, ""), f"{last}: {result.op.method}"
             if not re.search(rf"(?<!\S){re.escape(method)}( (over|within) \w+)?$", methods):
                 methods = f"{methods} {method}".lstrip()
-            attributes[result.name] = {**attributes.get(result.name, {}), conventions.METHODS: methods}
+            changes[result.name] = {**changes.get(result.name, {}), conventions.METHODS: methods}
         elif (single := _single_rank(result)) and (has_mean or single == "LAST"):
             reason = f"{time!r} is not the time of {result.name!r}, which is of one rank"
             warnings.append(f"{reason}; put {{op}} into the name of `output`, for a file of each op")
         elif result.field != VALID and not single and not has_mean:
             reason = f"{time!r} has the times of one rank, and {result.name!r} is of all ranks"
-            reason = f"{reason}; `cell_methods` do not say so, because CF has no method for {result.op}"
-            warnings.append(reason)
+            warnings.append(f"{reason}; `cell_methods` do not say so, because CF has no method for {result.op}")
     for warning in warnings[:1]:
         log.warn(InputWarning(warning))
 
@@ -194,7 +189,7 @@ def _ancillary_changes(
     if not old or result.field == FIELDS[1]:
         return {}
     names = {name: name for name in kept}
-    names |= {other.own_name: other.name for other in results if (other.op, other.field) == (result.op, result.field)}
+    names |= {same.own_name: same.name for same in results if (same.op, same.field) == (result.op, result.field)}
     renamed = [(word, names.get(group + word) or names.get(word.lstrip("/"))) for word in old]
     new = ["".join(word.rpartition("/")[:2]) + name.rpartition("/")[2] for word, name in renamed if name]
     return {} if new == old else {conventions.ANCILLARY: " ".join(new)}

@@ -22,7 +22,7 @@ Attributes: TypeAlias = Mapping[str, Attribute]
 
 FILL, MISSING, RANGE, MINIMUM, MAXIMUM = "_FillValue", "missing_value", "valid_range", "valid_min", "valid_max"
 LIMITS = (RANGE, MINIMUM, MAXIMUM)
-ACTUAL_RANGE = "actual_range"  # of the values in the array, seldom of those of a result
+ACTUAL_RANGE = "actual_range"  # of the values of an array, which results seldom have
 OF_THE_TYPE = (FILL, MISSING, *LIMITS)  # attributes whose values have the type of the array
 DIMENSIONS = "_ARRAY_DIMENSIONS"  # of xarray in Zarr
 SCALE, OFFSET, UNSIGNED = "scale_factor", "add_offset", "_Unsigned"
@@ -94,7 +94,7 @@ class Packed(NamedTuple):
     offset: np.ndarray  # of the dtype of the values
     missing: Missing | None  # the rule for missing elements; None without one
     form: np.dtype  # of the elements, in native byte order
-    bad_attribute: str = ""  # the attribute that is not one number, so that nothing can be unpacked; "" if both are
+    bad_attribute: str = ""  # the name of the attribute that is not one number; "" if elements can be unpacked
 
     def unpack(self, values: np.ndarray, *, nullable: bool) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the values of elements, and which are valid, or None; missing elements are errors if not nullable."""
@@ -159,8 +159,8 @@ def with_sign(attributes: Attributes, dtype: np.dtype) -> tuple[Attributes, np.d
     if kind is None:
         return attributes, dtype
     form = np.dtype(f"{dtype.byteorder}{kind}{dtype.itemsize}")
-    own = {key: value for key, value in attributes.items() if key in OF_THE_TYPE and isinstance(value, np.ndarray)}
-    return {**attributes, **{key: value.astype(form) for key, value in own.items() if value.dtype.kind in "iu"}}, form
+    typed = {key: value for key, value in attributes.items() if key in OF_THE_TYPE and isinstance(value, np.ndarray)}
+    return {**attributes, **{key: value.astype(form) for key, value in typed.items() if value.dtype.kind in "iu"}}, form
 
 
 def packing(attributes: Attributes, dtype: np.dtype) -> Packed | None:
@@ -263,23 +263,19 @@ def result_attributes(
     if is_same and not is_packed and not nullable:
         return {}, ()
     typed = {} if is_packed else {name: attributes[name] for name in OF_THE_TYPE if name in attributes}
-    new = {name: converted(value, dtype) for name, value in typed.items() if isinstance(value, np.ndarray)}
-    own = {name: value for name, value in new.items() if value is not None}
-    lacks_fill = (FILL in attributes and FILL not in own) or (nullable and not {FILL, MISSING} & own.keys())
+    candidates = {name: converted(value, dtype) for name, value in typed.items() if isinstance(value, np.ndarray)}
+    new = {name: value for name, value in candidates.items() if value is not None}
+    lacks_fill = (FILL in attributes and FILL not in new) or (nullable and not {FILL, MISSING} & new.keys())
     if lacks_fill and (default := default_fill(dtype)) is not None:
-        own[FILL] = default.reshape(1)
-    dropped = (
-        *OF_THE_TYPE,
-        *((SCALE, OFFSET) if is_packed else ()),
-        *(() if is_same and not is_packed else (UNSIGNED,)),
-    )
-    return own, dropped
+        new[FILL] = default.reshape(1)
+    scaling = (SCALE, OFFSET) if is_packed else ()
+    return new, {*OF_THE_TYPE, *scaling, *(() if is_same and not is_packed else (UNSIGNED,))}
 
 
 def dimension_names(name: str, length: int) -> Iterator[str]:
     """Yield names for a new dimension, its own name first: a dimension of another length may have it."""
-    own = [name] if name and length and "/" not in name else []
-    return itertools.chain(own, (f"dim_{length}{'_' * number}" for number in itertools.count()))
+    names = [name] if name and length and "/" not in name else []
+    return itertools.chain(names, (f"dim_{length}{'_' * number}" for number in itertools.count()))
 
 
 def unit_power(unit: str, power: int) -> str:

@@ -65,9 +65,9 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
     check_installed("`to='hdf5'`" if model.source is None else subject, "hdf5", context)
     stored, missing, lost = call_in_worker(context, subject, _call, subject, "forms", model)
     if lost:
-        (first, reason), *others = lost.items()
-        attributes = f"attribute {first!r}{also([name for name, _ in others])}"
-        log.warn(InputWarning(f"{subject}: {attributes} is left out: it {reason}"))
+        names = list(lost)
+        reason = f"attribute {names[0]!r}{also(names[1:])} is left out: it {lost[names[0]]}"
+        log.warn(InputWarning(f"{subject}: {reason}"))
     write = functools.partial(
         write_in_worker, context, subject, _call, subject, "write", model, context.history(), context.jobs
     )

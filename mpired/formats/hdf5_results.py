@@ -42,7 +42,7 @@ _DEFLATED_NBYTES = 32 << 20  # of chunks that threads deflate at a time
 _COMPACT_NBYTES = 60_000  # that fit into the header of an object
 _MAX_COPY_RATIO = 1.1  # of the size of a file to its replaced elements, for a result that is a copy
 _LOSSY = frozenset({32013, 32017, 32018, 32024, 32028, 32033})  # zfp, sz and others, which would change results
-_BITSHUFFLE = 32008  # it inserts three settings of its own before those that it gets
+_BITSHUFFLE = 32008  # this filter puts three settings of its own before the others
 _SCALES = (b"DIMENSION_LIST", b"REFERENCE_LIST")
 
 
@@ -153,28 +153,28 @@ def _copy_objects(
 ) -> dict[tuple[int, int] | None, str]:
     """Make the objects of the old file, with datasets for results; return the new names by the old addresses."""
     names: dict[tuple[int, int] | None, str] = {address(old.id): ""}
-    for entry in hierarchy.walk(old["/"].id):
-        link, identifier, dataset = octets_of(entry.name), entry.object, entry.dataset
-        if entry.soft:
-            path = posixpath.join("/", posixpath.dirname(entry.name), text_of(entry.soft))
+    for node in hierarchy.walk(old["/"].id):
+        link, identifier, dataset = octets_of(node.name), node.object, node.dataset
+        if node.soft:
+            path = posixpath.join("/", posixpath.dirname(node.name), text_of(node.soft))
             if posixpath.normpath(path).lstrip("/") not in absent:
-                file.id.links.create_soft(link, entry.soft)
-        elif entry.address in names:
-            file[entry.name] = file[f"/{names[entry.address]}"]
-        elif entry.external or entry.address in absent:
+                file.id.links.create_soft(link, node.soft)
+        elif node.address in names:
+            file[node.name] = file[f"/{names[node.address]}"]
+        elif node.external or node.address in absent:
             is_scale = dataset is not None and h5ds.is_scale(identifier) and identifier.rank
-            if is_scale and model.has_history and entry.name not in results:
+            if is_scale and model.has_history and node.name not in results:
                 # A dimension of netCDF stays without its values.
                 plist = _storage_properties(dataset, np.dtype("f4"))
                 scale = h5d.create(file.id, link, h5t.IEEE_F32BE, identifier.get_space(), plist)
                 attributes = open_attributes(identifier)
                 _copy_attributes((attribute for attribute in attributes if attribute.name == b"_Netcdf4Dimid"), scale)
                 h5ds.set_scale(scale, f"{DIMENSION_ONLY}.{identifier.shape[0]:10}".encode())
-                names[entry.address] = entry.name
+                names[node.address] = node.name
         else:
-            names[entry.address] = entry.name
-            if entry.name in results and dataset is not None:
-                _create_dataset(file, results[entry.name])
+            names[node.address] = node.name
+            if node.name in results and dataset is not None:
+                _create_dataset(file, results[node.name])
             else:
                 _copy_attributes(open_attributes(identifier), _copy_object(identifier, file.id, link))
     return names
@@ -185,7 +185,7 @@ def _copy_file(
 ) -> tuple[dict[tuple[int, int] | None, str], dict[str, Any]]:
     """Make the objects of the old file, with datasets for results, and attach dimension scales again.
 
-    Return the new names of objects by their old addresses, and the old object, or None, of each new name.
+    Return the new names of objects by their old addresses, and the old object, or None, by the new name.
     """
     names = _copy_objects(model, {result.name: result for result in results}, old, file, absent)
     templates = {name: old[f"/{name}"] for name in names.values()}
@@ -272,7 +272,7 @@ def _add_dimensions(file: h5py.File, results: Sequence[_Result]) -> None:
             names = conventions.dimension_names("", length)
             name = next(name for name in names if name not in file or getattr(file[name], "shape", None) == (length,))
             if name not in file:
-                arrays = [entry.dataset for entry in hierarchy.walk(file["/"].id) if entry.dataset is not None]
+                arrays = [node.dataset for node in hierarchy.walk(file["/"].id) if node.dataset is not None]
                 dimid = max(int(array.attrs.get("_Netcdf4Dimid", -1)) for array in arrays)
                 scale = file.create_dataset(name, (length,), ">f4", track_times=False)
                 if dimid >= 0:
@@ -300,16 +300,18 @@ def _create_dataset(file: h5py.File, result: _Result) -> None:
     _copy_attributes(copied, dataset, new)
 
 
-def _copy_attributes(attributes: Iterable[Any], to: Any, changed: Mapping[str, np.ndarray | str] = {}) -> None:
-    """Copy attributes, with changed values in their places, and write the other changed attributes behind them."""
-    left = dict(changed)
+def _copy_attributes(attributes: Iterable[Any], target: Any, changed: Mapping[str, np.ndarray | str] = {}) -> None:
+    """Copy attributes, with changed values in their places; changed attributes that are new follow."""
+    remaining = dict(changed)
     for attribute in attributes:
         tid = attribute.get_type()
-        if (key := text_of(attribute.name)) in left:
-            _write_attribute(to, key, left.pop(key), tid)
-        elif attribute.name not in _SCALES and not (hierarchy.has_references(tid) and h5a.exists(to, attribute.name)):
+        if (key := text_of(attribute.name)) in remaining:
+            _write_attribute(target, key, remaining.pop(key), tid)
+        elif attribute.name not in _SCALES and not (
+            hierarchy.has_references(tid) and h5a.exists(target, attribute.name)
+        ):
             space, dtype = attribute.get_space(), attribute.dtype
-            copy = h5a.create(to, attribute.name, tid.copy(), space)
+            copy = h5a.create(target, attribute.name, tid.copy(), space)
             # References are null until all objects exist.
             if space.get_simple_extent_type() == h5s.NULL or hierarchy.has_references(tid):
                 continue
@@ -317,12 +319,12 @@ def _copy_attributes(attributes: Iterable[Any], to: Any, changed: Mapping[str, n
             octets = np.empty(space.get_simple_extent_dims(), dtype if dtype.hasobject else f"V{tid.get_size()}")
             attribute.read(octets, mtype=mtype)
             copy.write(octets, mtype=mtype)
-    for key, value in left.items():
-        _write_attribute(to, key, value)
+    for key, value in remaining.items():
+        _write_attribute(target, key, value)
 
 
 def _write_attribute(identifier: Any, name: str, value: np.ndarray | str, old_type: Any = h5t.C_S1) -> None:
-    """Write an attribute: numbers, or a string whose length is variable if that of the old type is."""
+    """Write an attribute: numbers, or a string, which has a variable length if `old_type` has it."""
     if isinstance(value, str):
         octets, space = octets_of(value), h5s.create(h5s.SCALAR)
         tid = old_type.copy() if isinstance(old_type, h5t.TypeStringID) else h5t.C_S1.copy()
@@ -338,25 +340,25 @@ def _write_attribute(identifier: Any, name: str, value: np.ndarray | str, old_ty
     h5a.create(identifier, name.encode(), tid, space).write(value, mtype=None if value.dtype.hasobject else tid)
 
 
-def _copy_object(identifier: Any, to: Any, link: bytes) -> Any:
+def _copy_object(identifier: Any, parent: Any, link: bytes) -> Any:
     """Copy an object without its attributes, or a group without its members, and return the copy."""
     if isinstance(identifier, h5g.GroupID):
         plist = _with_order_of(identifier.get_create_plist(), h5p.create(h5p.GROUP_CREATE))
-        return h5g.create(to, link, gcpl=plist)
+        return h5g.create(parent, link, gcpl=plist)
     tid = identifier.get_type() if isinstance(identifier, h5d.DatasetID) else None
     if isinstance(tid, h5t.TypeStringID) and tid.is_variable_str():
         # The library would copy the fill value as an address in the old file.
         old = h5py.Dataset(identifier)
         plist = _storage_properties(old, old.dtype)
-        new = h5py.Dataset(h5d.create(to, link, tid.copy(), identifier.get_space(), plist))
+        new = h5py.Dataset(h5d.create(parent, link, tid.copy(), identifier.get_space(), plist))
         rows = selections(old.shape or (), old.chunks or (), tid.get_size(), 0, DECODED_NBYTES // 2)
         for _, selection, _ in () if old.shape is None else rows:
             new[selection] = old[selection]
         return new.id
     plist = h5p.create(h5p.OBJECT_COPY)
     plist.set_copy_object(h5o.COPY_WITHOUT_ATTR_FLAG)
-    h5o.copy(identifier, b".", to, link, plist)
-    return h5o.open(to, link)
+    h5o.copy(identifier, b".", parent, link, plist)
+    return h5o.open(parent, link)
 
 
 def _open_model(model: Model, stack: ExitStack) -> tuple[h5py.File | None, list[_Result]]:
@@ -369,19 +371,19 @@ def _absent_arrays(model: Model, old: h5py.File) -> set[object]:
     """Return the names and addresses of the arrays of the old file that results do not have."""
     names = {buffer.name for buffer in model.buffers if buffer.name == buffer.origin}
     names |= {*model.kept.names} if model.kept else set()
-    entries = (entry for entry in hierarchy.walk(old["/"].id) if entry.is_array and entry.name not in names)
-    return {key for entry in entries for key in (entry.name, entry.address)}
+    nodes = (node for node in hierarchy.walk(old["/"].id) if node.is_array and node.name not in names)
+    return {key for node in nodes for key in (node.name, node.address)}
 
 
 def _lost_attributes(old: h5py.File, absent: Collection[object]) -> dict[str, str]:
     """Return the attributes with references to absent arrays by `object.attribute`, and why they are left out."""
-    entries = (entry for entry in hierarchy.walk(old["/"].id) if entry.object and entry.address not in absent)
-    names, lost = {entry.address: entry.name for entry in entries} | {address(old.id): ""}, dict[str, str]()
+    nodes = (node for node in hierarchy.walk(old["/"].id) if node.object and node.address not in absent)
+    names, lost = {node.address: node.name for node in nodes} | {address(old.id): ""}, dict[str, str]()
     for name in names.values():
-        node = old[f"/{name}"]
-        for attribute, values in _reference_attributes(node.id):
+        item = old[f"/{name}"]
+        for attribute, values in _reference_attributes(item.id):
             try:
-                _replace_references(values, node, node, names)
+                _replace_references(values, item, item, names)
             except DatatypeError as error:
                 lost[f"{name}.{text_of(attribute.name)}".lstrip(".")] = error.reason
     return lost
@@ -394,7 +396,7 @@ def forms(model: Model) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | No
         absent = () if old is None else _absent_arrays(model, old)
         lost = {} if old is None or not absent else _lost_attributes(old, absent)
         are_flat = all(result.plist.get_layout() == h5d.CONTIGUOUS for result in results)
-        are_flat = are_flat and not any(each.nullable or each.datatype.form.hasobject for each in model.buffers)
+        are_flat = are_flat and not any(array.nullable or array.datatype.form.hasobject for array in model.buffers)
         stored = tuple(result.elements for result in results) if are_flat else None
         return stored, tuple(result.missing for result in results), lost
 
@@ -430,15 +432,15 @@ def _create_file(stack: ExitStack, model: Model, line: str, fd: int, *, early: b
 
 def _copy_root_attributes(model: Model, line: str, old: h5py.File, file: h5py.File) -> None:
     """Copy the attributes of the root with a new line of history."""
-    to, root = file["/"].id, old["/"].id
-    for attribute in [*open_attributes(to)]:  # of a copied file, whose history would not stay in its place
+    new, root = file["/"].id, old["/"].id
+    for attribute in [*open_attributes(new)]:  # of a copied file, whose history would not stay in its place
         if not hierarchy.has_references(attribute.get_type()):
-            h5a.delete(to, attribute.name)
+            h5a.delete(new, attribute.name)
     types = [attribute.get_type() for attribute in open_attributes(root) if attribute.name == b"history"]
     history = conventions.text(hierarchy.attributes_of(root), "history")
     lines = {"history": f"{line}\n{history}" if history else line}
     is_text = any(isinstance(tid, h5t.TypeStringID) for tid in types)
-    _copy_attributes(open_attributes(root), to, lines if is_text or model.has_history else {})
+    _copy_attributes(open_attributes(root), new, lines if is_text or model.has_history else {})
 
 
 def _write_cells(cells: Cells, file: h5py.File) -> None:
@@ -575,16 +577,16 @@ def _write_deflated(dataset: h5py.Dataset, level: int, blocks: _Blocks, nthreads
     queue: deque[tuple[tuple[int, ...], Future[bytes]]] = deque()
     with ThreadPoolExecutor(nthreads) as pool:
         for selection, block in blocks:
-            first = [axis.start for axis in selection] + [0] * (block.ndim - len(selection))
+            offset = [axis.start for axis in selection] + [0] * (block.ndim - len(selection))
             counts = [-(-length // step) for length, step in zip(block.shape, shape, strict=True)]
             for number in np.ndindex(*counts):
                 start = [index * step for index, step in zip(number, shape, strict=True)]
                 part = block[tuple(slice(index, index + step) for index, step in zip(start, shape, strict=True))]
                 if len(queue) == max_queued:
                     dataset.id.write_direct_chunk(queue[0][0], queue.popleft()[1].result())
-                queue.append((tuple(map(sum, zip(first, start, strict=True))), pool.submit(deflate, part)))
-        for offset, chunk in queue:
-            dataset.id.write_direct_chunk(offset, chunk.result())
+                queue.append((tuple(map(sum, zip(offset, start, strict=True))), pool.submit(deflate, part)))
+        for position, chunk in queue:
+            dataset.id.write_direct_chunk(position, chunk.result())
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:

@@ -117,21 +117,22 @@ class HdfFile(ArrayFile):
 
     def described(self, inputs: InputOptions) -> list[ArrayHeader]:
         """Return the headers of all arrays, including those that the library cannot read."""
-        entries = list(walk(self.file["/"].id))
-        scales = {entry.address: entry.name for entry in entries if entry.dataset is not None}
-        arrays = [(entry, _dims(entry, scales)) for entry in entries if entry.is_array]
-        groups = (entry for entry in entries if isinstance(entry.object, h5g.GroupID))
+        nodes = list(walk(self.file["/"].id))
+        scales = {node.address: node.name for node in nodes if node.dataset is not None}
+        arrays = [(node, _dims(node, scales)) for node in nodes if node.is_array]
+        groups = (node for node in nodes if isinstance(node.object, h5g.GroupID))
         variables = [Variable("", (), attributes_of(self.file.id))]
         variables += [Variable(f"{group.name}/", (), group.attributes) for group in groups]
         variables += [Variable(array.name, dims, array.attributes) for array, dims in arrays]
         carried = conventions.auxiliary_names(variables)
         return [
-            self._header(array, inputs, is_carried=array.name in carried)._replace(dims=dims) for array, dims in arrays
+            self._describe(array, inputs, is_carried=array.name in carried)._replace(dims=dims)
+            for array, dims in arrays
         ]
 
-    def _header(self, entry: HdfObject, inputs: InputOptions, *, is_carried: bool) -> ArrayHeader:
+    def _describe(self, node: Node, inputs: InputOptions, *, is_carried: bool) -> ArrayHeader:
         """Return the header of an array; its data may be in other files."""
-        name, dataset, elsewhere = entry.name, entry.dataset, entry.external
+        name, dataset, elsewhere = node.name, node.dataset, node.external
         if dataset is not None and dataset.external:
             elsewhere = dataset.external[0][0]
         elif dataset is not None and dataset.is_virtual:  # its shape may depend on other files
@@ -144,10 +145,10 @@ class HdfFile(ArrayFile):
             if dataset is None:
                 link = self.file.get(name, getlink=True)
                 dataset = _open_linked(self.file, link.filename, link.path)
-                entry, is_carried = entry._replace(attributes=attributes_of(dataset.id)), False
+                node, is_carried = node._replace(attributes=attributes_of(dataset.id)), False
             if elsewhere:
                 _check_sources(dataset)
-            return self._dataset_header(entry, dataset, inputs, is_carried=is_carried and not inputs.any_type)
+            return self._describe_data(node, dataset, inputs, is_carried=is_carried and not inputs.any_type)
         except MpiredError:
             raise
         except (OSError, *ERRORS) as error:  # the library cannot read this array, but perhaps others
@@ -156,11 +157,11 @@ class HdfFile(ArrayFile):
             reason = f"{name!r} cannot be read ({' '.join(str(error).split())[:200]})"
             return ArrayHeader(name, None, None, label="elements that cannot be read", reason=reason)
 
-    def _dataset_header(
-        self, entry: HdfObject, dataset: h5py.Dataset, inputs: InputOptions, *, is_carried: bool
+    def _describe_data(
+        self, node: Node, dataset: h5py.Dataset, inputs: InputOptions, *, is_carried: bool
     ) -> ArrayHeader:
         """Return the header of a dataset."""
-        name, shape, tid = entry.name, dataset.shape, dataset.id.get_type()
+        name, shape, tid = node.name, dataset.shape, dataset.id.get_type()
         if shape is None:
             if inputs.any_type:
                 return ArrayHeader(name, None, (0,), label="no elements")
@@ -180,27 +181,27 @@ class HdfFile(ArrayFile):
             raise BufferFileError(self._source.name, f"{reason}; it is damaged, or made to fill the memory")
         if numbers is None:
             is_carried = is_carried or (isinstance(tid, h5t.TypeStringID | h5t.TypeEnumID) and not inputs.any_type)
-            header = conventions.array_header(name, shape, entry.attributes, None, inputs, "")
+            header = conventions.array_header(name, shape, node.attributes, None, inputs, "")
             header = header._replace(label=label, reason=reason, stored=_object_form(dataset))
         else:
-            header = self._number_header(entry, dataset, numbers, inputs)
+            header = self._describe_numbers(node, dataset, numbers, inputs)
         storage = [f"chunks of {dataset.chunks}"] if dataset.chunks else []
         storage += ["compact"] if plist.get_layout() == h5d.COMPACT else []
         for code, text, settings in filters:
             storage.append(f"{text} {settings[0]}" if code == h5z.FILTER_DEFLATE and settings else text)
-        is_in_file = not (entry.external or dataset.is_virtual or dataset.external)
+        is_in_file = not (node.external or dataset.is_virtual or dataset.external)
         return header._replace(
             carried=is_carried, keeps=is_in_file, chunk=dataset.chunks or (), storage=", ".join(storage)
         )
 
-    def _number_header(
-        self, entry: HdfObject, dataset: h5py.Dataset, numbers: np.dtype, inputs: InputOptions
+    def _describe_numbers(
+        self, node: Node, dataset: h5py.Dataset, numbers: np.dtype, inputs: InputOptions
     ) -> ArrayHeader:
         """Return the header of a dataset of numbers, whose form is `numbers`."""
-        name, plist = entry.name, dataset.id.get_create_plist()
-        attributes, dtype = conventions.with_sign(entry.attributes, numbers)
+        name, plist = node.name, dataset.id.get_create_plist()
+        attributes, dtype = conventions.with_sign(node.attributes, numbers)
         header = conventions.array_header(name, dataset.shape, attributes, dtype, inputs, f"{name!r}")
-        if header.packing is None and not entry.external:
+        if header.packing is None and not node.external:
             header = header._replace(offset=self._offset(dataset, numbers))
         has_fill = plist.fill_value_defined() != h5d.FILL_VALUE_UNDEFINED
         if header.unset is not None and not (has_fill and dataset.fillvalue == conventions.default_fill(dtype)):
@@ -253,8 +254,8 @@ def _access(memory: int) -> h5p.PropFAID:
     return access
 
 
-class HdfObject(NamedTuple):
-    """An object of a file, or a link to one."""
+class Node(NamedTuple):
+    """An object of a file, or a link to an object."""
 
     name: str
     object: Any = None  # its identifier; None of a link
@@ -272,24 +273,24 @@ class HdfObject(NamedTuple):
         return bool(self.external) or (self.dataset is not None and not is_empty)
 
 
-def walk(group: h5g.GroupID, prefix: str = "", seen: set[tuple[int, int]] | None = None) -> Iterator[HdfObject]:
+def walk(group: h5g.GroupID, prefix: str = "", seen: set[tuple[int, int]] | None = None) -> Iterator[Node]:
     """Yield all objects in a group, each under the first of its names, and links for its other names."""
     seen = {address(group)} if seen is None else seen
     for link in group:  # in the order of their creation if the file has it, else of their names
         name, kind = prefix + text_of(link), group.links.get_info(link).type
         if kind == h5py.h5l.TYPE_EXTERNAL:
-            yield HdfObject(name, external=":".join(map(text_of, group.links.get_val(link))))
+            yield Node(name, external=":".join(map(text_of, group.links.get_val(link))))
         elif kind == h5py.h5l.TYPE_SOFT:  # its target is described under its own name
-            yield HdfObject(name, soft=group.links.get_val(link))
+            yield Node(name, soft=group.links.get_val(link))
         elif kind == h5py.h5l.TYPE_HARD:
             opened = h5o.open(group, link)
             if (target := address(opened)) in seen:
-                yield HdfObject(name, address=target)
+                yield Node(name, address=target)
                 continue
             seen.add(target)
             # A dataset that is opened for reading caches its properties.
             dataset = h5py.Dataset(opened, readonly=True) if isinstance(opened, h5d.DatasetID) else None
-            yield HdfObject(name, opened, target, attributes_of(opened), dataset)
+            yield Node(name, opened, target, attributes_of(opened), dataset)
             if isinstance(opened, h5g.GroupID):
                 yield from walk(opened, f"{name}/", seen)
 
@@ -335,13 +336,13 @@ def open_attributes(identifier: Any) -> Iterator[Any]:
         yield h5a.open(identifier, name)
 
 
-def _dims(entry: HdfObject, scales: Mapping[Any, str]) -> tuple[str, ...]:
+def _dims(node: Node, scales: Mapping[Any, str]) -> tuple[str, ...]:
     """Return the names of an array's dimensions: its own name if it is a dimension scale, else those of its scales."""
-    dataset = entry.dataset
+    dataset = node.dataset
     if dataset is None or dataset.is_virtual:
         return ()
-    if entry.attributes.get("CLASS") == "DIMENSION_SCALE":
-        return (entry.name.rpartition("/")[2],)
+    if node.attributes.get("CLASS") == "DIMENSION_SCALE":
+        return (node.name.rpartition("/")[2],)
     names: list[str] = [""] * len(dataset.shape or ())
     if h5a.exists(dataset.id, b"DIMENSION_LIST"):
         for number, dimension in enumerate(dataset.dims):

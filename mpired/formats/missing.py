@@ -81,9 +81,9 @@ def _text(value: float) -> str:
 
 
 def null_error(
-    source: Source, columns: Sequence[str], nulls: int, what: str = "nulls", *, more: str = ""
+    source: Source, columns: Sequence[str], nulls: int, noun: str = "nulls", *, more: str = ""
 ) -> DatatypeError:
-    """Return the error for a column with missing values, which messages call `what`; `more` names other columns."""
-    what = what.removesuffix("s") if nulls == 1 else what
-    reason = f"{repr(','.join(columns)) + ' ' if columns else ''}has {nulls} {what}{more}"
+    """Return the error for a column with missing values, which messages call `noun`; `more` names other columns."""
+    noun = noun.removesuffix("s") if nulls == 1 else noun
+    reason = f"{repr(','.join(columns)) + ' ' if columns else ''}has {nulls} {noun}{more}"
     return DatatypeError(source.name, f"{reason}; skip them with `nulls='ignore'`, or fill them first")

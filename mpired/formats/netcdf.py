@@ -237,13 +237,10 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
     new = {buffer.name or "value": _new_variable(buffer, old, dimensions, model.cells) for buffer in model.buffers}
     kept = set(model.kept.names if model.kept else ())
     variables = {name: variable for name, variable in old.variables.items() if name in new or name in kept} | new
-    attributes = dict(old.attributes)
-    lines, char = [octets_of(model.context.history())], _FORMS[_CHAR]
-    if (history := attributes.get(_HISTORY)) is not None and history.dtype == char:
-        lines.append(history.tobytes())
-    else:  # a history that is not a string has another place than the new one
-        attributes.pop(_HISTORY, None)
-    attributes[_HISTORY] = np.frombuffer(b"\n".join(lines), char)
+    char = _FORMS[_CHAR]
+    attributes = {key: value for key, value in old.attributes.items() if key != _HISTORY or value.dtype == char}
+    old_lines = [attributes[_HISTORY].tobytes()] if _HISTORY in attributes else []
+    attributes[_HISTORY] = np.frombuffer(b"\n".join([octets_of(model.context.history()), *old_lines]), char)
     header = _place_variables(replace(old, dimensions=dimensions, attributes=attributes, variables=variables))
     write = functools.partial(_write, model, header, {name: old.pieces(name) for name in kept})
     pieces = [header.pieces(name) for name in new]
@@ -280,8 +277,8 @@ def _new_variable(buffer: Array, old: _ClassicHeader, dimensions: dict[str, int]
     code = None if buffer.datatype.is_bool else _BY_FORM.get(as_numbers(buffer.datatype.form).newbyteorder(">"))
     if code is None:
         raise DatatypeError(buffer.datatype.label, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
-    like = old.variables.get(buffer.origin or name)
-    if like is None or old.shape(like) != buffer.dimensions:
+    template = old.variables.get(buffer.origin or name)
+    if template is None or old.shape(template) != buffer.dimensions:
         if 0 in buffer.dimensions[1:]:
             reason = "have no form in netCDF unless the first dimension is that of none"
             raise DatatypeError("arrays without elements", reason)
@@ -289,19 +286,21 @@ def _new_variable(buffer: Array, old: _ClassicHeader, dimensions: dict[str, int]
             next(name for name in conventions.dimension_names(*axis) if dimensions.setdefault(name, axis[1]) == axis[1])
             for axis in buffer.axes
         )
-        like = _ClassicVariable(name, dims, {}, code)
+        template = _ClassicVariable(name, dims, {}, code)
     elif buffer.origin != buffer.own_name:  # its values have another meaning
-        attributes = {key: value for key, value in like.attributes.items() if key in conventions.POSITIONS}
-        like = replace(like, attributes=attributes)
-    form = like.signed[1]
-    is_same = like.code == code or form == _FORMS[code]
-    code, form = (like.code, form) if is_same else (code, _FORMS[code])
-    converted, left_out = conventions.result_attributes(*like.signed, form, is_same=is_same, nullable=buffer.nullable)
+        attributes = {key: value for key, value in template.attributes.items() if key in conventions.POSITIONS}
+        template = replace(template, attributes=attributes)
+    form = template.signed[1]
+    is_same = template.code == code or form == _FORMS[code]
+    code, form = (template.code, form) if is_same else (code, _FORMS[code])
+    converted, left_out = conventions.result_attributes(
+        *template.signed, form, is_same=is_same, nullable=buffer.nullable
+    )
     new = {key: value.astype(_FORMS[code]) for key, value in converted.items()}
     strings = cells.attributes.get(name, {})
     new |= {key: np.frombuffer(octets_of(text), _FORMS[_CHAR]) for key, text in strings.items() if text}
-    kept = {key: value for key, value in like.attributes.items() if key in converted or key not in left_out}
-    return replace(like, name=name, code=code, attributes=cells.staying(name, kept | new))
+    kept = {key: value for key, value in template.attributes.items() if key in converted or key not in left_out}
+    return replace(template, name=name, code=code, attributes=cells.staying(name, kept | new))
 
 
 def _place_variables(header: _ClassicHeader) -> _ClassicHeader:

@@ -251,8 +251,8 @@ def _from_json(attributes: Mapping[str, Any], fill: Any, version: int) -> Attrib
                 converted[name] = plain
     # xarray stores `_FillValue` as the fill value of version 2, and as an attribute of version 3.
     if fill is not None and version == _V2 and isinstance(attributes.get(conventions.DIMENSIONS), list):
-        first, values = np.asarray(fill).reshape(-1), converted.get(conventions.FILL)
-        converted[conventions.FILL] = np.append(first, values) if isinstance(values, np.ndarray) else first
+        value, values = np.asarray(fill).reshape(-1), converted.get(conventions.FILL)
+        converted[conventions.FILL] = np.append(value, values) if isinstance(values, np.ndarray) else value
     return converted
 
 
@@ -398,7 +398,7 @@ def _model_attributes(old: Any, buffer: Array, dtype: np.dtype) -> tuple[dict[st
 
 
 def _layout(old: Any, shape: tuple[int, ...], dtype: np.dtype, version: int) -> dict[str, Any]:
-    """Return settings for a new array: those of an array of another type, or if it is None, chunks and zstd."""
+    """Return settings for a new array: those of an old array of another type, or chunks and zstd if it is None."""
     if old is None:
         chunk = [max(1, length) for length in shape]
         for axis in range(len(chunk)):
