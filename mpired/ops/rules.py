@@ -387,8 +387,8 @@ def _refusal(op: Op, datatype: Datatype, use: Use, where: str, offers: Collectio
     hint = f"{datatype.label} takes {names_of(others)}" if others else f"{datatype.label} takes no predefined op"
     if datatype.is_bool and use is not Use.FETCH and (wide := widening(op, [[datatype]])):
         # A file that is changed has no place for numbers.
-        hint = f"with `accumulate_in={wide!r}`" if "accumulate_in" in offers else in_new_file(op, wide)
-        hint = f"take true as 1 {hint}; {hint}"
+        way = f"with `accumulate_in={wide!r}`" if "accumulate_in" in offers else in_new_file(op, wide)
+        hint = f"take true as 1 {way}; {hint}"
     if op.name == COMPARE_AND_SWAP.name:
         hint = f"`mpired fetch-and-op` takes {datatype.label}"
     if datatype.group is Group.DERIVED:

@@ -83,7 +83,7 @@ def test_a_slip_is_answered_with_a_way_out(words, status, reasons, folder):
         assert set(re.findall(r"--[a-z-]+", message)) <= own
 
 
-@each("words, way_out", [
+@each("words, hint", [
     ("accumulate -q --op sum --target-disp 0 a.npy t.parquet --columns x", "; raise the limit of processes"),
     ("reduce -q --jobs 2 --op sum t.parquet --columns x", "; use --jobs 1, or raise the limit of processes"),
 ])  # fmt: skip
