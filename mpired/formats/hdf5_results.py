@@ -62,7 +62,7 @@ class _Result(NamedTuple):
 
     @classmethod
     def of(cls, buffer: Array, old: h5py.File | None, cells: Cells) -> _Result:
-        """Return the result for a buffer, modelled on a dataset of the old file if there is one."""
+        """Return the result for a buffer, modelled on a dataset of the old file if one has its origin and shape."""
         name, template = buffer.name or "value", None
         has_same_meaning = buffer.origin == buffer.own_name
         with suppress(KeyError, OSError):
@@ -266,7 +266,7 @@ def _new_reference(reference: Any, old: Any, new: Any, names: Mapping[Any, str])
 
 
 def _add_dimensions(file: h5py.File, results: Sequence[_Result]) -> None:
-    """Give results of new shapes dimensions of netCDF, which readers would otherwise choose by length."""
+    """Give results of new shapes dimensions of netCDF: readers take any dimension of that length for a missing one."""
     for result in results:
         for number, length in enumerate(result.shape):
             names = conventions.dimension_names("", length)
@@ -305,15 +305,14 @@ def _copy_attributes(attributes: Iterable[Any], target: Any, changed: Mapping[st
     remaining = dict(changed)
     for attribute in attributes:
         tid = attribute.get_type()
+        has_references = hierarchy.has_references(tid)
         if (key := text_of(attribute.name)) in remaining:
             _write_attribute(target, key, remaining.pop(key), tid)
-        elif attribute.name not in _SCALES and not (
-            hierarchy.has_references(tid) and h5a.exists(target, attribute.name)
-        ):
+        elif attribute.name not in _SCALES and not (has_references and h5a.exists(target, attribute.name)):
             space, dtype = attribute.get_space(), attribute.dtype
             copy = h5a.create(target, attribute.name, tid.copy(), space)
-            # References are null until all objects exist.
-            if space.get_simple_extent_type() == h5s.NULL or hierarchy.has_references(tid):
+            # References stay null until all objects exist.
+            if has_references or space.get_simple_extent_type() == h5s.NULL:
                 continue
             mtype = None if dtype.hasobject else tid
             octets = np.empty(space.get_simple_extent_dims(), dtype if dtype.hasobject else f"V{tid.get_size()}")
