@@ -22,13 +22,13 @@ Attributes: TypeAlias = Mapping[str, Attribute]
 
 FILL, MISSING, RANGE, MINIMUM, MAXIMUM = "_FillValue", "missing_value", "valid_range", "valid_min", "valid_max"
 LIMITS = (RANGE, MINIMUM, MAXIMUM)
-ACTUAL_RANGE = "actual_range"  # of the values of an array, which results seldom have
+ACTUAL_RANGE = "actual_range"  # the range of the values in the array; a result seldom has the same
 OF_THE_TYPE = (FILL, MISSING, *LIMITS)  # attributes whose values have the type of the array
 DIMENSIONS = "_ARRAY_DIMENSIONS"  # of xarray in Zarr
 SCALE, OFFSET, UNSIGNED = "scale_factor", "add_offset", "_Unsigned"
 _SIGNS = {("i", "true"): "u", ("u", "false"): "i"}
-# Attributes of CF (appendix A) and UGRID that name variables. A word with a colon is the role of the next name, or a
-# name, too, if the value here is True. `ancillary_variables` is not here: it names measured values.
+# Attributes of CF (appendix A) and UGRID that name variables, and whether a word with a colon is a name, too: else it
+# is the role of the next name. `ancillary_variables` names measured values, and is not here.
 _PARTS = ("node", "edge", "face", "volume")
 _NAMING = dict.fromkeys(
     (

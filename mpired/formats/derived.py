@@ -64,14 +64,14 @@ class Widening(NamedTuple):
     """The reader of elements in a wider datatype."""
 
     missing: float | None  # the value of missing elements; None without one
-    is_needed: bool = True  # whether ranks have several datatypes; else an op may take the datatype of the ranks
+    is_needed: bool = True  # whether ranks have several datatypes; else ops without `accumulate_in` read the stored one
 
     def __call__(self, array: Array) -> DerivedReader:
         """Open an array of wider elements."""
         return DerivedReader(array, self._fill)
 
     def _fill(self, block: np.ndarray, values: np.ndarray, start: int) -> None:
-        """Fill a block with values. The value of missing elements, rounded in the array, gets its full precision."""
+        """Fill a block with values; missing elements get the exact fill value, which the array has rounded."""
         del start
         block[...] = values
         if self.missing is not None and values.dtype.kind == "f":
@@ -112,13 +112,13 @@ class DerivedReader:
 class TransposedReader(FlatReader):
     """Reads element ranges of a transposed array; cheapest in ascending order. The caller closes it."""
 
-    # Elements that are adjacent in one order are far apart in the other. So as many rows as memory allows are read
-    # ahead together: a stretch of the file has an element of each of them.
+    # Elements that are adjacent in one order are far apart in the other. So rows are read ahead together, as many as
+    # memory allows: each stretch of the file then has one element of every row.
 
     def __init__(self, array: Array, file: OpenSource | None = None) -> None:
         super().__init__(array, file)
         self._stored = array.stored
-        # The lengths of dimensions with more than one index, from the fastest in the file, which is read slowest.
+        # Lengths of the dimensions with more than one index, from the fastest in the file to the slowest.
         dims = tuple(length for length in array.shape or () if length != 1)
         self._dims = dims[::-1] if array.fortran_order else dims
         self._strides = [math.prod(self._dims[:axis]) for axis in range(len(dims))]  # in the file, in elements
@@ -184,7 +184,7 @@ class TransposedReader(FlatReader):
 
 
 def in_order(array: Array, *, fortran_order: bool) -> Array:
-    """Return an array whose elements are read in C or in Fortran order, if it has several dimensions and no reader."""
+    """Return an array whose elements are read in C or in Fortran order, if it is flat and has a shape."""
     if array.shape is None or array.fortran_order == fortran_order or array.reader is not None:
         return array
     array = array._replace(fortran_order=fortran_order)

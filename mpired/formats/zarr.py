@@ -150,7 +150,7 @@ class Store(ArrayFile):
         zarr, (_, is_array) = _library(), self.document(path)
         open_node = zarr.open_array if is_array else functools.partial(zarr.open_group, use_consolidated=False)
         node = open_node(self.buffers.store, path=path, mode="r", zarr_format=self.version)
-        dict(node.metadata.attributes)  # an error if they are not an object
+        dict(node.metadata.attributes)  # raises an error if they are not a JSON object
         _load_codecs(getattr(node.metadata, "codecs", ()))
         if is_array and (node.size >= 1 << 59 or node.ndim > _MAX_NDIM or 0 in _stored_chunk(node)):
             raise ValueError(f"{node.size} elements in chunks of {_stored_chunk(node)} make no sense")
@@ -385,7 +385,7 @@ def _model_attributes(old: Any, buffer: Array, dtype: np.dtype) -> tuple[dict[st
     if buffer.origin != buffer.own_name:  # its values have another meaning
         return {key: value for key, value in attributes.items() if key in conventions.POSITIONS}, None, False
     is_packed = conventions.packing(values, form) is not None
-    is_specified = old.dtype.names is None or old.metadata.zarr_format == _V2  # version 3 has no structures
+    is_specified = old.dtype.names is None or old.metadata.zarr_format == _V2  # version 3 does not specify structures
     if not is_packed and is_specified and agrees(buffer.datatype, form):
         return attributes, fill, True
     are_floats = dtype.kind == "f" and old.dtype.kind == "f" and not is_packed
