@@ -33,7 +33,7 @@ from mpired.formats import (
     output_format,
 )
 from mpired.formats.array import stored_array
-from mpired.formats.rank import Cells
+from mpired.formats.rank import Cells, some_names
 from mpired.formats.recognise import by_suffix
 from mpired.ranks.order import RankArgument, path_of
 from mpired.sources.directory import INDEX_SUFFIX, check_one_file, index_of
@@ -254,13 +254,13 @@ def _in_place(path: str, file: RankFile, group_plan: GroupPlan, share: Share, re
             places, forms = [each.offset for each in there], tuple(each.stored for each in there)
             return Result(share, path, form.name, ArrayLayout(lambda _: places, forms, replaces=tuple(there)))
     layout = form.prepare(model._replace(context=request.inputs.context))
-    around = _around(file, layout)
+    around = _around(file, layout, subject, hint if is_local else "")
     # Another number of elements needs another header, where that has the number.
     keeps = request.collective.whole or form.needs_type
     return Result(share, path, form.name, around if keeps else layout)
 
 
-def _around(file: RankFile, layout: Layout) -> Layout:
+def _around(file: RankFile, layout: Layout, subject: str, way_out: str) -> Layout:
     """Return a layout with what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
     buffer = file.buffers[0]
     if isinstance(layout, FlatLayout):
@@ -271,8 +271,9 @@ def _around(file: RankFile, layout: Layout) -> Layout:
 
         return Encoder(spread_encoder(buffer.datatype, buffer.stored, buffer))
     if file.left_out:
-        reason = "would lose everything that is not chosen; carry them with `keep`, or write to another file"
-        raise UsageError("`in_place`", reason)
+        keeps = "" if file.unkept else "carry them with `keep`, or "
+        reason = f"would lose {some_names(file.left_out)}"
+        raise UsageError(subject, f"{reason}; {way_out or f'{keeps}write to another file'}")
     return layout
 
 

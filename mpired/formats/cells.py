@@ -97,7 +97,7 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArr
         return Cells({}, attributes)
     if len(digests) > 1:
         pairs = ((headers[result.own_name], result) for result in results)
-        _add_methods(attributes, time.name, pairs, has_mean=bool(values))
+        _add_methods(attributes, time, pairs, has_mean=bool(values))
     return Cells(values, attributes)
 
 
@@ -114,7 +114,9 @@ def _mean_times(kept: KeptArrays, time: ArrayHeader, ranks: Sequence[RankTime]) 
         reason = f"{time.name!r} has {reason}; the result has the times of its model"
         log.warn(InputWarning(f"{reason}, and no method in `cell_methods`"))
         return None
-    if time.count != 1 and len(converted) > 1:  # bounds of a step around all ranks would include other steps
+    # Bounds of a step around all ranks would include other steps, except those of a climatology, which are around the
+    # same step of several years (CF, 7.4).
+    if time.count != 1 and len(converted) > 1 and "climatology" not in time.attributes:
         return {}
     all_times, *all_bounds = (np.stack(arrays) for arrays in zip(*converted, strict=True))
     values = {time.name: all_times.mean(axis=0)}
@@ -126,23 +128,28 @@ def _mean_times(kept: KeptArrays, time: ArrayHeader, ranks: Sequence[RankTime]) 
 
 
 def _add_methods(
-    changes: dict[str, dict[str, str]], time: str, results: Iterable[tuple[ArrayHeader, ResultArray]], *, has_mean: bool
+    changes: dict[str, dict[str, str]],
+    time: ArrayHeader,
+    results: Iterable[tuple[ArrayHeader, ResultArray]],
+    *,
+    has_mean: bool,
 ) -> None:
     """Add `cell_methods` for the time to results with a time, or warn if CF has no method for a result."""
-    last, warnings = time.rpartition("/")[2], []
+    last, warnings = time.name.rpartition("/")[2], []
     for array, result in results:
         if last not in [*array.dims, *array.attributes.get("coordinates", "").split()]:
             continue
         if result.op.method and not result.field:
             methods, method = array.attributes.get(conventions.METHODS, ""), f"{last}: {result.op.method}"
             if not re.search(rf"(?<!\S){re.escape(method)}( (over|within) \w+)?$", methods):
-                methods = f"{methods} {method}".lstrip()
+                over = re.findall(r" over \w+$", methods) if "climatology" in time.attributes else []
+                methods = f"{methods} {''.join([method, *over])}".lstrip()
             changes[result.name] = {**changes.get(result.name, {}), conventions.METHODS: methods}
         elif (single := _single_rank(result)) and (has_mean or single == "LAST"):
-            reason = f"{time!r} is not the time of {result.name!r}, which is of one rank"
+            reason = f"{time.name!r} is not the time of {result.name!r}, which is of one rank"
             warnings.append(f"{reason}; put {{op}} into the name of `output`, for a file of each op")
         elif result.field != VALID and not single and not has_mean:
-            reason = f"{time!r} has the times of one rank, and {result.name!r} is of all ranks"
+            reason = f"{time.name!r} has the times of one rank, and {result.name!r} is of all ranks"
             warnings.append(f"{reason}; `cell_methods` do not say so, because CF has no method for {result.op}")
     for warning in warnings[:1]:
         log.warn(InputWarning(warning))

@@ -167,7 +167,8 @@ class Format(NamedTuple):
         first = model.buffers[0]
         # Columns have the elements in the order of the results, in which arrays that a library decodes are not read.
         fortran_order = first.fortran_order and not self.has_arrays
-        arrays = kept.buffers(fortran_order=fortran_order) if self.keeps and (self.has_columns or self.is_text) else []
+        can_keep = self.keeps and (self.has_columns or self.is_text)
+        arrays = kept.buffers(fortran_order=fortran_order) if can_keep else []
         for number, each in enumerate(arrays):
             if (values := model.cells.values.get(each.name)) is not None:  # times of all ranks
                 source, stored = MemorySource(each.source.name, values.tobytes()), values.dtype
@@ -178,8 +179,8 @@ class Format(NamedTuple):
         names = {each.name for each in carried}
         if not carried:
             lacking = [each.name for each in arrays if each.nullable]
-            refused = listed(lacking or [each.name for each in arrays])
-            why = f", which cannot {'mark missing elements of' if lacking else 'hold'} '{refused}'" if arrays else ""
+            refused = listed(lacking or [*kept.chosen])
+            why = f", which cannot {'mark missing elements of' if lacking else 'hold'} '{refused}'" if can_keep else ""
             reason = f"carries {kept.kind} into results that can hold them, and this one is {self.name}{why}"
             raise UsageError("`keep`", f"{reason}; leave it out, or write {model.format}")
         check_names(self._names(model.buffers), names, self.name)

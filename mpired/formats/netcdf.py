@@ -273,8 +273,10 @@ def _write(
 
 def _new_variable(buffer: Array, old: _ClassicHeader, dimensions: dict[str, int], cells: Cells) -> _ClassicVariable:
     """Return the variable of a result, and add its new dimensions to `dimensions`."""
-    name = buffer.name or "value"
-    code = None if buffer.datatype.is_bool else _BY_FORM.get(as_numbers(buffer.datatype.form).newbyteorder(">"))
+    name, is_bool = buffer.name or "value", buffer.datatype.is_bool
+    code = _BY_FORM.get(np.dtype("i1") if is_bool else as_numbers(buffer.datatype.form).newbyteorder(">"))
+    if is_bool and buffer.nullable:
+        raise DatatypeError(buffer.datatype.label, "has no value for missing elements in netCDF; use `to='parquet'`")
     if code is None:
         raise DatatypeError(buffer.datatype.label, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
     template = old.variables.get(buffer.origin or name)
@@ -299,6 +301,7 @@ def _new_variable(buffer: Array, old: _ClassicHeader, dimensions: dict[str, int]
     new = {key: value.astype(_FORMS[code]) for key, value in converted.items()}
     strings = cells.attributes.get(name, {})
     new |= {key: np.frombuffer(octets_of(text), _FORMS[_CHAR]) for key, text in strings.items() if text}
+    new |= {conventions.DTYPE: np.frombuffer(b"bool", _FORMS[_CHAR])} if is_bool else {}  # in the form of xarray
     kept = {key: value for key, value in template.attributes.items() if key in converted or key not in left_out}
     return replace(template, name=name, code=code, attributes=cells.staying(name, kept | new))
 

@@ -499,8 +499,13 @@ def diff(a: _Word | Sequence[_Word], b: _Word | Sequence[_Word], options: Option
     if isinstance(a, str | RankObject) and isinstance(b, str | RankObject):
         are_folders = [isinstance(word, str) and os.path.isdir(word) and not is_one_rank(word) for word in (a, b)]
         if not all(are_folders):
-            if any(are_folders) and isinstance(other := b if are_folders[0] else a, str):
-                open_source(other, context)  # raises an error if it is missing
+            if any(are_folders):
+                folder, other = (a, b) if are_folders[0] else (b, a)
+                if isinstance(other, str):
+                    open_source(other, context)  # raises an error if it is missing
+                same = os.path.join(str(folder), os.path.basename(_name(other)))
+                way_out = f"compare {same!r}" if os.path.exists(same) else "name a file in it"
+                raise BufferFileError(str(folder), f"is a directory, and {_name(other)} is a file; {way_out}")
             return _of_two((a, b), options, context, typed=part(INPUTS, options) != part(INPUTS, checked(DIFF, {})))
     elif isinstance(alone := a, str | RankObject) or isinstance(alone := b, str | RankObject):
         raise UsageError(_name(alone), "is a file, and the other is a list; give two lists or files")

@@ -30,6 +30,7 @@ MOST_CELLS = 1000
 """The most cells of a map along each axis."""
 _BINS = 100
 _MOST_COORDINATES = 1 << 24  # elements of latitudes of a map that are read
+_MOST_DEGREES = 720
 _NORTH = re.compile(r"degrees?_?n(orth)?", re.IGNORECASE)
 _T = TypeVar("_T")
 Query: TypeAlias = Callable[[Context], tuple[_T, bytes | None]]
@@ -79,20 +80,31 @@ def drawing() -> ModuleType:
     return module
 
 
-def axis_label(file: RankFile, array: Array, axis: int) -> tuple[str, np.ndarray | None]:
-    """Return the label of an axis of an array of a file, and its latitudes or longitudes; None without these."""
-    name = next(iter(array.dims[axis : axis + 1]), "") or f"axis {axis}"
-    place = name, array.dimensions[axis : axis + 1]
-    for each in _degrees(file):
-        if (each.name.rpartition("/")[2], each.shape) == place:
-            return f"{name} [{each.unit}]", _values(file, each)
-    return name, None
+def labelled(
+    file: RankFile, array: Array, axes: Sequence[int], indices: Sequence[range], steps: Sequence[int]
+) -> tuple[list[str], list[np.ndarray | None]]:
+    """Return the labels of axes of a plane, and the latitudes or longitudes along each or of each cell, or None."""
+    shown = [*indices]
+    for axis, step in zip(axes, steps, strict=True):
+        shown[axis] = indices[axis][::step]
+    names, degrees = _mesh(file, array, axes, shown)
+    for axis in () if names else axes:
+        name, own = next(iter(array.dims[axis : axis + 1]), "") or f"axis {axis}", indices[axis]
+        place = name, array.dimensions[axis : axis + 1]
+        found = next((each for each in _degrees(file) if (each.name.rpartition("/")[2], each.shape) == place), None)
+        if found is not None:
+            name = f"{name} [{found.unit}]"
+        elif len(own) < array.dimensions[axis] or own.step < 0:
+            name += f", from {own[0]}" + ("" if own.step == 1 else f" in steps of {own.step}")
+        names.append(name)
+        degrees.append(None if found is None else _values(file, found)[list(own)])
+    return names, degrees
 
 
-def mesh(
-    file: RankFile, array: Array, axes: Sequence[int], indices: Sequence[Sequence[int]]
-) -> tuple[list[str], list[np.ndarray]]:
-    """Return the labels, the latitudes and the longitudes of the cells of a plane; none if the file has none."""
+def _mesh(
+    file: RankFile, array: Array, axes: Sequence[int], indices: Sequence[range]
+) -> tuple[list[str], list[np.ndarray | None]]:
+    """Return the names, the latitudes and the longitudes of the cells of a plane; none if the file has none."""
     dims, words = [array.dims[axis] for axis in axes if array.dims], list[str]()
     for header in file.headers:
         words += header.attributes.get("coordinates", "").split() if header.name == array.name else ()
@@ -101,12 +113,14 @@ def mesh(
         is_named = each.name.rpartition("/")[2] in words and each.count <= _MOST_COORDINATES
         if is_named and {*dims} <= {*each.dims} <= {*array.dims}:
             found[_NORTH.fullmatch(each.unit) is not None] = each
-    labels, values = list[str](), list[np.ndarray]()
+    names, degrees = list[str](), list[np.ndarray | None]()
     for each in (found[True], found[False]) if len(found) == len({*dims}) == 2 else ():  # noqa: PLR2004 - both axes
         cells = _values(file, each)[np.ix_(*(indices[array.dims.index(dim)] for dim in each.dims))].squeeze()
-        values.append(cells if each.dims.index(dims[0]) < each.dims.index(dims[1]) else cells.T)
-        labels.append(f"{each.name.rpartition('/')[2]} [{each.unit}]")
-    return (labels, values) if all(np.isfinite(each).all() for each in values) else ([], [])
+        if not (np.abs(cells) <= _MOST_DEGREES).all():  # NaN, or a fill value
+            return [], []
+        degrees.append(cells if each.dims.index(dims[0]) < each.dims.index(dims[1]) else cells.T)
+        names.append(f"{each.name.rpartition('/')[2]} [{each.unit}]")
+    return names, degrees
 
 
 def _degrees(file: RankFile) -> list[ArrayHeader]:
@@ -155,10 +169,7 @@ class DifferenceMap:
         figures = Figures(name, "", None, self._array.count, self._array.shape, "", 0, (part,), None)
         plane = None
         if self._axes:
-            steps = dict(zip(self._axes, self._steps, strict=True))
-            cells = [range(0, length, steps.get(axis, 1)) for axis, length in enumerate(self._array.dimensions)]
-            names, degrees = mesh(self._file, self._array, self._axes, cells)
-            if not names:
-                names, degrees = zip(*(axis_label(self._file, self._array, axis) for axis in self._axes), strict=True)
+            whole = [*map(range, self._array.dimensions)]
+            names, degrees = labelled(self._file, self._array, self._axes, whole, self._steps)
             plane = Plane((self._cells,), tuple(self._steps), names, degrees, is_difference=False)
         return figures, value_type("elements that differ"), plane

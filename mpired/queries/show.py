@@ -22,7 +22,7 @@ from mpired.ops.state import Elements
 from mpired.options import Options
 from mpired.queries.elements import numbers
 from mpired.queries.figures import Figures, Plane, Shown, measure
-from mpired.queries.pictures import MOST_CELLS, answered, axis_label, check_replaces_none, drawing, mesh
+from mpired.queries.pictures import MOST_CELLS, answered, check_replaces_none, drawing, labelled
 from mpired.ranks.opening import check_formats, compare, warn_of_units
 from mpired.sources.open import check_unchanged
 from mpired.values import parsed_index
@@ -136,9 +136,7 @@ def _map(file: RankFile, buffers: Sequence[Array], chosen: Selection) -> Plane:
     blocks = shown.read(buffers, [range(shown.count)])
     parts = zip(*(_numbers(buffers[0].datatype, *elements) for _, elements in blocks), strict=True)
     shape = [len(axes[axis]) for axis in chosen.kept]
-    names, degrees = mesh(file, buffers[0], chosen.kept, axes)
-    if not names:
-        names, degrees = zip(*(_axis(file, buffers[0], axis, chosen) for axis in chosen.kept), strict=True)
+    names, degrees = labelled(file, buffers[0], chosen.kept, chosen.axes, steps)
     planes = tuple(np.concatenate(part).reshape(shape) for part in parts)
     return Plane(planes, tuple(steps), names, degrees, len(buffers) > 1)
 
@@ -153,17 +151,6 @@ def _numbers(datatype: Datatype, first: Elements, other: Elements | None = None)
     masks = [each[1] for each in (first, other) if each is not None and each[1] is not None]
     valid = np.logical_and.reduce(masks) if masks else np.True_
     return [part if valid.all() else np.where(valid, part.astype(np.float64), np.nan) for part in parts]
-
-
-def _axis(file: RankFile, buffer: Array, axis: int, chosen: Selection) -> tuple[str, np.ndarray | None]:
-    """Return the label of an axis, and its latitudes or longitudes; without these the slice if it is not all of it."""
-    (name, degrees), indices, dim = axis_label(file, buffer, axis), chosen.axes[axis], chosen.shape[axis]
-    if degrees is not None:
-        return name, degrees[list(indices)]
-    if indices == range(dim):
-        return name, None
-    first, second = indices[:2]
-    return f"{name}, from {first}" + ("" if second == first + 1 else f" in steps of {second - first}"), None
 
 
 Tell: TypeAlias = Callable[[Shown, Sequence[ElementTable]], None]

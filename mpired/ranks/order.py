@@ -220,21 +220,28 @@ def _name(word: object) -> str:
     return word.name if isinstance(word, RankObject) else str(word)
 
 
+def _files(words: Sequence[object]) -> list[str | None]:
+    """Return the paths of ranks, and of several in one file one."""
+    return [path_of(word) for word in words if not getattr(word, "start", 0)]
+
+
 def _numbered(words: Sequence[_W], regex: str) -> list[_W]:
     """Return ranks in the order of their numbers."""
     numbers = numbers_of([*map(path_of, words)], regex)
     firsts: dict[int, int] = {}
-    errors: list[MpiredError | OSError] = []
+    faults: list[tuple[str, str]] = []
     for rank, (word, number) in enumerate(zip(words, numbers, strict=True)):
         if number is None:
-            errors.append(RankNumberError(_name(word), f"does not match `rank_regex={regex!r}`"))
+            faults.append((_name(word), f"does not match `rank_regex={regex!r}`"))
             continue
         other = words[firsts.setdefault(number, rank)]
         # Of several ranks in one file each has the number of the file.
         if firsts[number] < rank and not (isinstance(word, RankInFile) and path_of(word) == path_of(other)):
-            reason = f"has the same number ({number}) in its name as {_name(other)}"
-            errors.append(RankNumberError(_name(word), reason))
-    raise_all(errors, len(words))
+            faults.append((_name(word), f"has the same number ({number}) in its name as {_name(other)}"))
+    better = distinguishing(_files(words)) if faults else ""
+    alone = ", and no one number tells all ranks apart; leave `rank_regex` out"
+    way_out = f"; tell all apart with {better}" if better else alone
+    raise_all([RankNumberError(name, f"{reason}{way_out}") for name, reason in faults], len(words))
     order = sorted(range(len(words)), key=lambda rank: (numbers[rank], getattr(words[rank], "start", 0)))
     return [words[rank] for rank in order]
 
@@ -261,6 +268,8 @@ def _check_expected(words: Sequence[object], regex: str | None, expected: Sequen
         ("not expected", _few(others), len(others)),
     ]
     if reasons := [f"{count} {what}: {which}" for what, which, count in faults if count]:
+        if doubles and (better := distinguishing(_files(words))):
+            reasons.append(f"tell all apart with {better}")
         raise RankNumberError("`expect_ranks`", "; ".join(reasons))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from mpired import datatypes, log, ops
 from mpired.context import Context
 from mpired.datatypes import Datatype, Group, value_index
 from mpired.datatypes.dtypes import BY_NAME
-from mpired.errors import DatatypeError, MpiredError, MpiredWarning, OpError, UsageError, with_others
+from mpired.errors import DatatypeError, MpiredError, MpiredWarning, OpError, RanksError, UsageError, with_others
 from mpired.files.places import check_are_data, inode
 from mpired.formats import Array, InputOptions, Model, open_rank
 from mpired.formats.input_options import ORDERS
@@ -194,7 +195,8 @@ def _request(
 
     with step("opening and checking the origins"):
         lenient = inputs._replace(nullable=True)  # elements that the call does not combine may be missing
-        opened = OpenedRanks(origins if op.origin else (), lenient, ranking, inspect, "origins")
+        with _check_targets_first(names, lenient):
+            opened = OpenedRanks(origins if op.origin else (), lenient, ranking, inspect, "origins")
     if opened.skipped:
         doubts = [skipped_warning(opened.skipped, len(opened.files) + len(opened.skipped), "origins"), *doubts]
     is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
@@ -208,6 +210,19 @@ def _request(
     if options.get("once") or options.get("once_key") is not None:
         request = replace(request, keys=keys_of(opened.files, opened.words, op, options, placement.indices))
     return request if options["create"] is None else _with_create(request, options)
+
+
+@contextlib.contextmanager
+def _check_targets_first(names: Sequence[str], inputs: InputOptions) -> Iterator[None]:
+    """Raise the error of a target, if there is one, instead of the error of an origin, whose hint would not help."""
+    try:
+        yield
+    except (DatatypeError, RanksError):
+        target_inputs = InputOptions(columns=inputs.columns, window=True, nullable=True, context=inputs.context)
+        with contextlib.suppress(OSError, UsageError):
+            for name in names:
+                open_rank(name, target_inputs).check(inputs.taken)
+        raise
 
 
 def _with_create(request: WindowRequest, options: Options) -> WindowRequest:

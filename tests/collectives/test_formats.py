@@ -138,7 +138,7 @@ def test_calls_that_are_refused(folder):
         ("reduce --op sum a.npy b.npy --max-memory 0.5T", 2, "--max-memory / 0.5T"),
         (f"{in_place} a.npy b.npy --to csv", 2, "--in-place / --to"),
         (f"{in_place} - b.npy --type double", 2, "--in-place / standard input"),
-        (f"{in_place} two.parquet two.parquet --columns x", 2, "--in-place / not chosen"),
+        (f"{in_place} two.parquet two.parquet --columns x", 2, "--in-place: would lose 'y'; carry"),
         (f"{in_place} --type double --count 3 /dev/zero a.bin", 2, "/dev/zero"),
     ]
     check_refusals(folder, rows, stdin=A.tobytes())

@@ -173,14 +173,18 @@ def test_missing_and_packed_values(tmp_path, form):
     if form.startswith("ZARR"):
         shutil.make_archive(tmp_path / names[0], "zip", tmp_path / names[0])
         names[0] += ".zip"
-    for more in ((), ("--unpack",)):
-        words = ("accumulate", "--op", "sum", "--columns", "packed", *more, names[0], result)
+    for origin, more in ((result, ()), (result, ("--unpack",)), (names[1], ())):
+        words = ("accumulate", "--op", "sum", "--columns", "packed", *more, names[0], origin)
         reasons = ("'packed' is packed", "not updated; update a file", "reduce --op first --u")
         refused(run(*words, cwd=tmp_path), 3, *reasons)
 
 
 def test_truth_values_stay_truth_values(tmp_path):
-    """A sum of them would be read as true, whatever it is."""
+    """In results, too; a sum of them would be read as true, whatever it is."""
+    truths = np.array([True, False, True])
+    mpired.reduce([truths, truths], "land", output=tmp_path / "c.nc")
+    with xr.open_dataset(tmp_path / "c.nc") as new:
+        assert (new["value"].dtype, new["value"].values.tolist()) == (bool, truths.tolist())
     for name in ("a.nc", "b.nc"):
         xr.Dataset({"m": ("x", np.array([True, False, True]))}).to_netcdf(tmp_path / name, engine="netcdf4")
     for words in ("accumulate --op sum a.nc b.nc", "fetch-and-op --op sum --at 0 a.nc 2"):

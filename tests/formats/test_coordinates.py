@@ -145,6 +145,20 @@ def test_bounds_and_methods_that_are_true(tmp_path):
         data, first = (read(tmp_path / name, decode_times=False) for name in ("o.nc", "long0.nc"))
         assert data[["time", "time_bnds"]].equals(first[["time", "time_bnds"]])
         assert data["tas"].attrs["cell_methods"] == method
+    for rank in range(2):  # the Januaries and Februaries of two years each
+        data = xarray.concat([month(number, method=over_years) for number in (0, 1)], "time", data_vars="minimal")
+        data["time_bnds"][:] = [[year, year + 400] for year in (1000 * rank, 1000 * rank + 31)]
+        data["time"].attrs["climatology"] = data["time"].attrs.pop("bounds")
+        data.assign_coords(time=data["time"] + 1000 * rank).assign_attrs(of=rank).to_netcdf(tmp_path / f"c{rank}.nc")
+    for op, method in {"mean": over_years, "max": f"{over_years} time: maximum over years"}.items():
+        words = ("--op", op, "--ignore-coordinates", "time", "c0.nc", "c1.nc", "-fo", "o.nc")
+        succeeded(run("reduce", "-q", *words, cwd=tmp_path))
+        data = read(tmp_path / "o.nc", decode_times=False)
+        assert (data["time_bnds"].values.tolist(), data["tas"].attrs["cell_methods"]) == (
+            [[0, 1400], [31, 1431]],
+            method,
+        )
+        assert data["time"].values.tolist() == [515.5, 545]
     month(0).to_netcdf(tmp_path / "a.nc")
     bare = month(1).drop_vars("time_bnds")
     del bare["time"].attrs["bounds"]

@@ -104,7 +104,9 @@ def _of_hdf5(dataset):
 def all_netcdf(path):
     with netCDF4.Dataset(path) as file:
         file.set_auto_maskandscale(False)
-        return {name: each[...] for name, each in file.variables.items()}
+        return {
+            name: each[...] == 1 if "dtype" in each.ncattrs() else each[...] for name, each in file.variables.items()
+        }
 
 
 def all_zarr(path):
@@ -157,7 +159,7 @@ def test_every_array_is_in_the_result(form, tmp_path):
 
 @each("form, to, without", [
     ("npz", ".safetensors", "gaps names when raw deep"),
-    ("npz", ".nc", "mask gaps half names when raw deep"),
+    ("npz", ".nc", "gaps half names when raw deep"),
     ("npz", ".zarr.zip", ""),
     ("npz", ".h5", "when"),
     ("safetensors", ".zarr.zip", ""),
@@ -192,7 +194,7 @@ def test_what_differs_or_has_no_place_is_refused(tmp_path):
         np.savez(tmp_path / f"r{rank}.npz", w=weights(rank), step=np.array(rank), o=np.array([None]))
         safetensors.numpy.save_file({"w": weights(rank), "step": np.array(rank)}, tmp_path / f"r{rank}.safetensors")
         with h5py.File(tmp_path / f"r{rank}.h5", "w") as file:
-            file["w"], file["b"] = weights(rank), [1, 2]
+            file["w"], file["b"], file["none"] = weights(rank), [1, 2], h5py.Empty("f4")
             file.create_dataset("links", (1,), h5py.ref_dtype)[0] = file["b"].ref
     long = np.arange(3, dtype="g")
     np.savez(tmp_path / "t.npz", w=weights(0), text=WORDS["names"], long=long)
@@ -203,6 +205,11 @@ def test_what_differs_or_has_no_place_is_refused(tmp_path):
         *((f"{words} r0.{form} r1.{form} -o out.{form}", 3, f"r1.{form}: {differs}") for form in both),
         ("reduce --op mean --columns w --keep o r0.npz r1.npz -o out.npz", 3, "does not carry in this format"),
         ("reduce --op mean --columns w --keep links r0.h5 r1.h5 -o out.h5", 3, "'links': has references to 'b'"),
+        (
+            "reduce --op mean --columns w --keep none r0.h5 r1.h5 -o out.npz",
+            2,
+            "this one is npz, which cannot hold 'none'",
+        ),
         (f"{words} r0.npz r0.npz -o out.npy", 2, "--keep: carries arrays into results that can hold them"),
         ("reduce --op mean --columns w --keep text t.npz -o out.nc", 2, "--keep: carries arrays into results"),
         ("reduce --op mean --columns w --keep long t.npz -o out.zarr.zip", 2, "--keep: carries arrays into results"),
@@ -335,7 +342,7 @@ def test_columns_of_tables_in_files_of_arrays(tmp_path):
              "pairs": [{"a": 1, "b": 2}, None, None]}  # fmt: skip
     some = {"nan": pa.array([np.nan, None, 1.0]), "half": pa.array([np.float16(1), None, None])}
     pq.write_table(pa.table({"x": np.arange(3.0), **plain, **others, **never, **some}), tmp_path / "r.parquet")
-    left_out = {".npz": {"gaps", "key", "tags"}, ".nc": {"key", "when", "ok", "tags"}, ".h5": {"when", "tags"},
+    left_out = {".npz": {"gaps", "key", "tags"}, ".nc": {"key", "when", "tags"}, ".h5": {"when", "tags"},
                 ".zarr.zip": {"tags"}, ".safetensors": {"gaps", "key", "when", "tags"}}  # fmt: skip
     made = {name: each.to_pylist() for name, each in plain.items()} | {"key": [b"a", b"b", b"c"]}
     made["when"] = np.array([1, 2, 3], "M8[s]").tolist()
@@ -351,7 +358,7 @@ def test_columns_of_tables_in_files_of_arrays(tmp_path):
             values = [each for each in found[name].tolist() if each == each and each != 9.969209968386869e36]  # noqa: PLR0124
             there = [each for each in made[name] if each is not None and each == each]  # noqa: PLR0124
             assert [*map(str.encode, values)] == there if to == ".zarr.zip" and name == "key" else values == there, name
-    for to in (".h5", ".zarr.zip"):
+    for to in (".h5", ".nc", ".zarr.zip"):
         words = f"reduce --op land --columns maybe --nulls ignore r.parquet -f -o out{to}"
         check_refusals(tmp_path, [(words, 3, "has no value for missing elements in / use --to parquet")])
 

@@ -153,6 +153,8 @@ def test_places_in_a_large_block():
     ("a.npy a.npy --atol -1", 2, ["--atol", "give 0 or more"]),
     ("a.npy a.npy --ulp -1", 2, ["--ulp", "-1"]),
     (". none.npy", 4, ["none.npy", "No such file"]),
+    (". a.npy", 3, [".: is a directory, and a.npy is a file; compare './a.npy'"]),
+    ("/bin a.npy", 3, ["/bin: is a directory, and a.npy is a file; name a file in it"]),
     ("- - --type byte", 2, ["standard input"]),
 ])  # fmt: skip
 def test_trouble_is_told_in_a_line_and_is_no_difference(words, status, reasons, tmp_path):

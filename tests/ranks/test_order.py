@@ -1,6 +1,7 @@
 """The order of ranks by their names, the numbers in these, and the holes among them."""
 
 import json
+import re
 import subprocess
 
 import numpy as np
@@ -41,6 +42,8 @@ def test_sorted_as_ls_does(folder):
     assert run("info", "--expect-ranks", "1-3,9-10", *words, cwd=folder).status == 0
     words = ("info", "--expect-ranks", "0-3", *words)
     check_refused(folder, words, 3, "1 missing: 0", "2 not expected: r01_s9.npy")
+    words = ("info", "--expect-ranks", "2", "--rank-regex", r"r(\d+)", "r2_s3.npy", "r2_s10.npy")
+    check_refused(folder, words, 3, "1 more than once: 2", "; tell all apart with --rank-regex 's([0-9]+)'")
 
 
 def test_names_without_a_number_or_with_the_same_one(folder):
@@ -50,6 +53,9 @@ def test_names_without_a_number_or_with_the_same_one(folder):
     told = str(error.value)
     for part in ("do not match `rank_regex=", "R3_s1.npy, x.npy", "the same number (2) in its name as r2_s3.npy"):
         assert part in told
+    assert "and no one number tells all ranks apart: r2_s10.npy, r2.npy; leave `rank_regex` out" in told
+    with pytest.raises(RankNumberError, match=re.escape("tell all apart with `rank_regex='s([0-9]+)'`")):
+        mpired.reduce(["r2_s3.npy", "r2_s10.npy"], "sum", rank_regex=r"r(\d+)")
     for words, status, *reasons in (
         ([r"r(\d+)", "-o", "o.npy"], 3, "x.npy"),
         ([r"r\d+"], 2, "has no group"),
