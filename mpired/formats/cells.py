@@ -1,9 +1,13 @@
-"""Cells of results: units, and the times and `cell_methods` where ranks are different times (CF, 3.1 and 7.3)."""
+"""Changes of CF metadata between a model and its result: units, times, bounds and `cell_methods`.
+
+Ranks may be different times, such as days. A mean of such ranks has the mean time, bounds around all times, and the
+method `time: mean` (CF, 3.1 and 7.3).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,32 +28,31 @@ _SECONDS = {
     "": 1,
 }  # fmt: skip
 _SAME_CALENDARS = {"": "standard", "gregorian": "standard", "365_day": "noleap", "366_day": "all_leap"}
-_CALENDARS = ("standard", "gregorian", "proleptic_gregorian")  # one since the day when the second began
-_BEGIN = np.datetime64("1582-10-15")
+_CALENDARS = ("standard", "gregorian", "proleptic_gregorian")  # which are equal since the reform
+_REFORM = np.datetime64("1582-10-15")
 
 
 RankTime: TypeAlias = tuple[ArrayHeader, tuple[np.ndarray, ...]]
-"""The coordinate of time of a rank: its header, its values, and then those of its bounds if it has some."""
+"""The time coordinate of a rank: its header, its values, and the values of its bounds if it has bounds."""
 
 
 def times(kept: Sequence[object], models: Sequence[object]) -> tuple[RankTime, ...]:
-    """Return the time of each rank; () unless those of ranks and models of results differ, and the user ignores it."""
-    ranks = [each for each in kept if isinstance(each, KeptArrays)]
+    """Return the times of ranks if the user ignores that they differ, in ranks or models of results; else ()."""
+    ranks = [arrays for arrays in kept if isinstance(arrays, KeptArrays)]
     if not ranks or not ranks[0].ignored or len(ranks) < len(kept):
         return ()
-    name = next((each.name for each in ranks[0].carried if each.name in ranks[0].ignored and _is_time(each)), "")
-    all_kept = [*ranks, *(each for each in models if isinstance(each, KeptArrays))]
-    headers = [next((array for array in each.carried if array.name == name), None) for each in all_kept]
+    name = next((array.name for array in ranks[0].carried if array.name in ranks[0].ignored and _is_time(array)), "")
+    all_kept = [*ranks, *(arrays for arrays in models if isinstance(arrays, KeptArrays))]
+    headers = [next((array for array in arrays.carried if array.name == name), None) for arrays in all_kept]
     if len({header and header.digest for header in headers}) == 1:
         return ()
-    headers = headers[: len(ranks)]
-    read = [(header, each.values(header)) for header, each in zip(headers, ranks, strict=True) if header is not None]
-    return tuple(read) if len(read) == len(ranks) else ()
+    rank_times = [(header, rank.values(header)) for header, rank in zip(headers, ranks, strict=False) if header]
+    return tuple(rank_times) if len(rank_times) == len(ranks) else ()
 
 
 def _is_time(array: ArrayHeader) -> bool:
     """Return whether a coordinate is the time of measured values."""
-    # A coordinate of its own dimension, or without any, which CF calls scalar.
+    # The coordinate of its own dimension, or a coordinate without dimensions, which CF calls scalar.
     attributes, is_axis = array.attributes, not array.dims or array.name.rpartition("/")[2] in array.dims
     if array.dtype is None or array.packing is not None or " since " not in attributes.get("units", ""):
         return False
@@ -60,93 +63,102 @@ class ResultArray(NamedTuple):
     """An array of a result."""
 
     buffer: int  # the number of the buffer
-    number: int  # that of its op
+    number: int  # the number of the op
     op: Op
-    field: str  # the field of the results of the op, or the counts of valid elements; "" for whole elements
-    rank: Array  # what the op takes of the first rank
+    field: str  # a field of the results of the op, or `VALID` for counts of valid elements; "" for whole elements
+    rank: Array  # the array of the first rank that the op takes
     name: str
     datatype: Datatype  # of its elements
 
     @property
     def own_name(self) -> str:
-        """Its name in the file which the result is modelled on."""
+        """The name of the array in the model of the result."""
         return stored_array(self.rank).name
 
 
 def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArray], nranks: int) -> Cells:
-    """Return the cells of a result of `nranks` ranks with these times, which is modelled on a file."""
-    combined, like = {array.name: array for array in file.headers}, file.kept
-    results = [each for each in results if each.own_name in combined]
-    kept, new = like.names if like else [], dict[str, dict[str, str]]()
-    for each in results:
-        array = combined[each.own_name]
-        new[each.name] = _of_units(array, each, nranks) | _of_names(array, each, results, kept)
-    attributes = {name: changes for name, changes in new.items() if changes}
-    if not isinstance(like, KeptArrays) or not ranks:
+    """Return the changes of a result of `nranks` ranks against its model `file`; `ranks` are their times, or ()."""
+    headers, kept = {array.name: array for array in file.headers}, file.kept
+    results = [result for result in results if result.own_name in headers]
+    names, attributes = kept.names if kept else [], dict[str, dict[str, str]]()
+    for result in results:
+        array = headers[result.own_name]
+        if changes := _unit_changes(array, result, nranks) | _ancillary_changes(array, result, results, names):
+            attributes[result.name] = changes
+    if not isinstance(kept, KeptArrays) or not ranks:
         return Cells({}, attributes)
-    first = ranks[0][0]
-    own = next((each for each in like.carried if each.name == first.name), first)
-    ranks = _with_times_of(results, ranks)
+    name = ranks[0][0].name
+    time = next((array for array in kept.carried if array.name == name), ranks[0][0])
+    single = {*map(_single_rank, results)}
+    ranks = ranks[:1] if single == {"FIRST"} else ranks[-1:] if single == {"LAST"} else ranks
     digests = {header.digest for header, _ in ranks}
-    if digests == {own.digest}:
+    values = None if digests == {time.digest} else _mean_times(kept, time, ranks if len(digests) > 1 else ranks[:1])
+    if values is None:
         return Cells({}, attributes)
-    ranks = ranks if len(digests) > 1 else ranks[:1]
-    moved = [_moved(each, own.attributes) for each in ranks]
-    if len({tuple(each.shape for each in values) for values in moved}) > 1 or not moved[0]:
-        is_bounded = {len(each) > 1 for each in moved if each}
-        what = "lengths, units or calendars in the ranks of which no mean can be made"
-        what = f"{own.name!r} has {'bounds in some of the ranks only' if is_bounded == {True, False} else what}"
-        log.warn(InputWarning(f"{what}; the result has the times of its model, and no method in `cell_methods`"))
-        return Cells({}, attributes)
-    all_times, *all_bounds = (np.stack(each) for each in zip(*moved, strict=True))
-    # Several steps are not adjacent in the ranks: bounds around all of them would be those of other steps too. Those of
-    # a climatology are around the same step of several years (CF, 7.4).
-    is_one = own.count == 1 or len(moved) == 1 or "climatology" in own.attributes
-    values = {own.name: all_times.mean(axis=0)} if is_one else {}
-    for bounds in all_bounds if is_one else ():
-        values[like.bounds_of(own)] = np.stack([bounds[..., 0].min(axis=0), bounds[..., -1].max(axis=0)], axis=-1)
-    last = own.name.rpartition("/")[2]
-    places = {name: [*array.dims, *array.attributes.get("coordinates", "").split()] for name, array in combined.items()}
-    doubts: list[str] = []
-    for each in (each for each in results if len(digests) > 1 and last in places[each.own_name]):
-        if each.op.method and not each.field:
-            before = combined[each.own_name].attributes.get(conventions.METHODS, "")
-            method = f"{last}: {each.op.method}"
-            is_there = re.search(rf"(?<!\S){re.escape(method)}( (over|within) \w+)?$", before)
-            over = re.findall(r" over \w+$", before) if "climatology" in own.attributes else []
-            after = before if is_there else f"{before} {''.join([method, *over])}".lstrip()
-            attributes[each.name] = {**new[each.name], conventions.METHODS: after}
-        elif each.field != VALID:
-            doubts += _doubts(own.name, each, is_changed=bool(values))
-    if doubts:
-        log.warn(InputWarning(doubts[0]))
-    form: np.dtype = np.dtype("f8") if own.dtype is None else own.dtype
-    rounded = {name: (np.rint(each) if form.kind in "iu" else each).astype(form) for name, each in values.items()}
-    return Cells(rounded, attributes)
+    if len(digests) > 1:
+        pairs = ((headers[result.own_name], result) for result in results)
+        _add_methods(attributes, time, pairs, has_mean=bool(values))
+    return Cells(values, attributes)
 
 
-def _with_times_of(results: Sequence[ResultArray], ranks: Sequence[RankTime]) -> Sequence[RankTime]:
-    """Return the ranks whose times results in one file have: one for only `first` or only `last`, all for others."""
-    wanted = {*map(_one_rank, results)}
-    if wanted == {"FIRST"}:
-        return ranks[:1]
-    return ranks[-1:] if wanted == {"LAST"} else ranks
+def _mean_times(kept: KeptArrays, time: ArrayHeader, ranks: Sequence[RankTime]) -> dict[str, np.ndarray] | None:
+    """Return the mean of times in the units of `time`, and bounds around all; {} for several steps, None if refused."""
+    converted = []
+    for header, arrays in ranks:
+        change = TimeChange.between(header.attributes, time.attributes)
+        converted.append(() if change is None else tuple(map(change.convert, arrays)))
+    if len({tuple(array.shape for array in arrays) for arrays in converted}) > 1 or not converted[0]:
+        reason = "lengths, units or calendars in the ranks of which no mean can be made"
+        if {len(arrays) > 1 for arrays in converted if arrays} == {True, False}:
+            reason = "bounds in some of the ranks only"
+        reason = f"{time.name!r} has {reason}; the result has the times of its model"
+        log.warn(InputWarning(f"{reason}, and no method in `cell_methods`"))
+        return None
+    # Bounds of a step around all ranks would include other steps, except those of a climatology, which are around the
+    # same step of several years (CF, 7.4).
+    if time.count != 1 and len(converted) > 1 and "climatology" not in time.attributes:
+        return {}
+    all_times, *all_bounds = (np.stack(arrays) for arrays in zip(*converted, strict=True))
+    values = {time.name: all_times.mean(axis=0)}
+    for bounds in all_bounds:
+        limits = bounds[..., 0].min(axis=0), bounds[..., -1].max(axis=0)
+        values[kept.bounds_of(time)] = np.stack(limits, axis=-1)
+    form: np.dtype = np.dtype("f8") if time.dtype is None else time.dtype
+    return {name: (np.rint(array) if form.kind in "iu" else array).astype(form) for name, array in values.items()}
 
 
-def _one_rank(result: ResultArray) -> str:
-    """Return which rank a result is of, "FIRST" or "LAST"; "" if it is of all."""
-    is_one = result.op.name in {"FIRST", "LAST"} and not result.op.user and result.field != VALID
-    return result.op.name if is_one else ""
+def _add_methods(
+    changes: dict[str, dict[str, str]],
+    time: ArrayHeader,
+    results: Iterable[tuple[ArrayHeader, ResultArray]],
+    *,
+    has_mean: bool,
+) -> None:
+    """Add `cell_methods` for the time to results with a time, or warn if CF has no method for a result."""
+    last, warnings = time.name.rpartition("/")[2], []
+    for array, result in results:
+        if last not in [*array.dims, *array.attributes.get("coordinates", "").split()]:
+            continue
+        if result.op.method and not result.field:
+            methods, method = array.attributes.get(conventions.METHODS, ""), f"{last}: {result.op.method}"
+            if not re.search(rf"(?<!\S){re.escape(method)}( (over|within) \w+)?$", methods):
+                over = re.findall(r" over \w+$", methods) if "climatology" in time.attributes else []
+                methods = f"{methods} {''.join([method, *over])}".lstrip()
+            changes[result.name] = {**changes.get(result.name, {}), conventions.METHODS: methods}
+        elif (single := _single_rank(result)) and (has_mean or single == "LAST"):
+            reason = f"{time.name!r} is not the time of {result.name!r}, which is of one rank"
+            warnings.append(f"{reason}; put {{op}} into the name of `output`, for a file of each op")
+        elif result.field != VALID and not single and not has_mean:
+            reason = f"{time.name!r} has the times of one rank, and {result.name!r} is of all ranks"
+            warnings.append(f"{reason}; `cell_methods` do not say so, because CF has no method for {result.op}")
+    for warning in warnings[:1]:
+        log.warn(InputWarning(warning))
 
 
-def _doubts(time: str, result: ResultArray, *, is_changed: bool) -> list[str]:
-    """Return why the times of a file are not those of a result without a method; [] if they are."""
-    if which := _one_rank(result):
-        what = f"{time!r} is not the time of {result.name!r}, which is of one rank"
-        hint = "put {op} into the name of `output`, for a file of each op"
-        return [f"{what}; {hint}"] if is_changed or which == "LAST" else []
-    what = f"{time!r} has the times of one rank, and {result.name!r} is of all ranks"
-    return [] if is_changed else [f"{what}; `cell_methods` do not say so, because CF has no method for {result.op}"]
+def _single_rank(result: ResultArray) -> str:
+    """Return "FIRST" or "LAST" if a result is of that rank alone, else ""."""
+    is_single = result.op.name in {"FIRST", "LAST"} and not result.op.user and result.field != VALID
+    return result.op.name if is_single else ""
 
 
 def gives_truths(op: Op) -> bool:
@@ -154,99 +166,95 @@ def gives_truths(op: Op) -> bool:
     return Group.LOGICAL in op.groups and not op.user
 
 
-def _of_units(array: ArrayHeader, result: ResultArray, nranks: int) -> dict[str, str]:
-    """Return the attributes that a result has in the place of those of its model, as its units and range are others."""
+def _unit_changes(array: ArrayHeader, result: ResultArray, nranks: int) -> dict[str, str]:
+    """Return changed attributes of a result with another unit, range or type than its model; "" for a dropped one."""
     power, old = 0 if result.field == VALID else result.op.power, array.attributes
     is_same = power == 1 and (gives_truths(result.op) or old.get(conventions.DTYPE) != "bool")
-    new = {} if is_same or conventions.DTYPE not in old else {conventions.DTYPE: ""}
-    if conventions.ACTUAL in old and result.op.name != "FIRST":
-        new[conventions.ACTUAL] = ""
+    changes = {} if is_same or conventions.DTYPE not in old else {conventions.DTYPE: ""}
+    if conventions.ACTUAL_RANGE in old and result.op.name != "FIRST":
+        changes[conventions.ACTUAL_RANGE] = ""
     if result.field not in {"", VALID}:
-        return new
-    is_limited = array.missing is not None and (array.missing.low, array.missing.high) != (None, None)
-    if is_limited and (power == 0 or not result.op.is_within):
-        new |= dict.fromkeys(conventions.LIMITS, "")
+        return changes
+    has_limits = array.missing is not None and (array.missing.low, array.missing.high) != (None, None)
+    if has_limits and (power == 0 or not result.op.is_within):
+        changes |= dict.fromkeys(conventions.LIMITS, "")
     if power == 1 or "units" not in old:
-        return new
-    if unit := conventions.powered(old["units"], nranks if power is None else power):
-        new["units"] = unit
-    if power == 0:  # of a number of ranks these are not true
-        counted = {"standard_name": "number_of_observations", conventions.METHODS: ""}
-        new |= {name: text for name, text in counted.items() if name in old}
-    return new
+        return changes
+    if unit := conventions.unit_power(old["units"], nranks if power is None else power):
+        changes["units"] = unit
+    if power == 0:  # the result is a number of ranks
+        counts = {"standard_name": "number_of_observations", conventions.METHODS: ""}
+        changes |= {name: text for name, text in counts.items() if name in old}
+    return changes
 
 
-def _of_names(
+def _ancillary_changes(
     array: ArrayHeader, result: ResultArray, results: Sequence[ResultArray], kept: Sequence[str]
 ) -> dict[str, str]:
-    """Return `ancillary_variables` of a result with the new names of arrays, without those that are not in its file."""
+    """Return `ancillary_variables` of a result if it changes: with names in the result, without arrays it lacks."""
     old, group = array.attributes.get(conventions.ANCILLARY, "").split(), "".join(array.name.rpartition("/")[:2])
     if not old or result.field == FIELDS[1]:
         return {}
     names = {name: name for name in kept}
-    names |= {each.own_name: each.name for each in results if (each.op, each.field) == (result.op, result.field)}
-    found = [(word, names.get(group + word) or names.get(word.lstrip("/"))) for word in old]
-    new = ["".join(word.rpartition("/")[:2]) + name.rpartition("/")[2] for word, name in found if name]
+    names |= {same.own_name: same.name for same in results if (same.op, same.field) == (result.op, result.field)}
+    renamed = [(word, names.get(group + word) or names.get(word.lstrip("/"))) for word in old]
+    new = ["".join(word.rpartition("/")[:2]) + name.rpartition("/")[2] for word, name in renamed if name]
     return {} if new == old else {conventions.ANCILLARY: " ".join(new)}
 
 
-def _moved(rank: RankTime, wanted: Mapping[str, str]) -> tuple[np.ndarray, ...]:
-    """Return times, and their bounds, in the units that attributes name; () if they have none there."""
-    change = TimeChange.between(rank[0].attributes, wanted)
-    return () if change is None else tuple(map(change.moved, rank[1]))
-
-
 class TimeChange(NamedTuple):
-    """The change of times from one unit to another; the reader of times in the other unit."""
+    """The conversion of times to another unit, and the reader of an array of such times."""
 
-    seconds: int = 1  # of the unit
-    begin: int = 0  # the seconds from the time when the other unit begins
-    other: int = 1  # the seconds of the other unit
+    seconds: int = 1  # in the old unit
+    shift: int = 0  # seconds from the begin of the new unit to the begin of the old unit
+    new_seconds: int = 1  # in the new unit
 
     @classmethod
-    def between(cls, own: Mapping[str, str], wanted: Mapping[str, str]) -> TimeChange | None:
-        """Return the change from the `units` and `calendar` of some attributes to those `wanted`, or None."""
-        names = [each.get("calendar", "").lower() for each in (own, wanted)]
+    def between(cls, old: Mapping[str, str], new: Mapping[str, str]) -> TimeChange | None:
+        """Return the conversion between the `units` and `calendar` of two sets of attributes, or None without one."""
+        names = [attributes.get("calendar", "").lower() for attributes in (old, new)]
         calendars = {_SAME_CALENDARS.get(name, name) for name in names}
-        if len(calendars) == 1 and own.get("units") == wanted.get("units"):
+        if len(calendars) == 1 and old.get("units") == new.get("units"):
             return cls()
-        parts = [each.get("units", "").partition(" since ") for each in (own, wanted)]
+        parts = [attributes.get("units", "").partition(" since ") for attributes in (old, new)]
         seconds = [_SECONDS.get(unit.strip().lower().removesuffix("s")) for unit, _, _ in parts]
         try:
-            one, other = (_date(begin) for _, _, begin in parts)
+            old_begin, new_begin = (_date(begin) for _, _, begin in parts)
         except ValueError:
             return None
-        # A calendar that NumPy has; no date is not later than any. From one date to the same one any calendar leads.
-        is_known = calendars <= {*_CALENDARS} and one >= _BEGIN and other >= _BEGIN
-        if None in seconds or not (is_known or (len(calendars) == 1 and one == other)):
+        # NumPy has this calendar; NaT is not after the reform. Between equal dates the calendar has no effect.
+        is_known = calendars <= {*_CALENDARS} and old_begin >= _REFORM and new_begin >= _REFORM
+        if None in seconds or not (is_known or (len(calendars) == 1 and old_begin == new_begin)):
             return None
-        return cls(seconds[0] or 1, int((one - other).astype(np.int64)), seconds[1] or 1)
+        return cls(seconds[0] or 1, int((old_begin - new_begin).astype(np.int64)), seconds[1] or 1)
 
-    def moved(self, times: np.ndarray) -> np.ndarray:
-        """Return times in the other unit."""
+    def convert(self, times: np.ndarray) -> np.ndarray:
+        """Return times in the new unit."""
         wide = times.astype(np.longdouble)
-        return wide if self == TimeChange() else (wide * self.seconds + self.begin) / self.other
+        return wide if self == TimeChange() else (wide * self.seconds + self.shift) / self.new_seconds
 
     def __call__(self, array: Array) -> DerivedReader:
-        """Open an array of times in the other unit."""
+        """Open an array of times in the new unit."""
         return DerivedReader(array, self._fill)
 
     def _fill(self, block: np.ndarray, values: np.ndarray, _: int) -> None:
-        with np.errstate(all="ignore"):  # missing ones may be anything
-            block[...] = self.moved(values)
+        with np.errstate(all="ignore"):  # missing elements may have any value
+            block[...] = self.convert(values)
 
 
 def units_of(file: RankFile) -> dict[str, dict[str, str]]:
-    """Return the `units` and `calendar` of each array of a file, by its name; bounds have those of their coordinate."""
+    """Return the `units` and `calendar` of the arrays of a file by name; bounds have those of their coordinate."""
     keys = ("units", "calendar")
-    found = {each.name: {key: each.attributes[key] for key in keys if key in each.attributes} for each in file.headers}
-    for each in file.headers:
-        if each.bounds and each.bounds in found:
-            found[each.bounds] = found[each.name] | found[each.bounds]
-    return found
+    units = {
+        array.name: {key: array.attributes[key] for key in keys if key in array.attributes} for array in file.headers
+    }
+    for array in file.headers:
+        if array.bounds and array.bounds in units:
+            units[array.bounds] = units[array.name] | units[array.bounds]
+    return units
 
 
 def _date(text: str) -> np.datetime64:
-    """Return the date with which a unit begins, which CF writes with or without zeros, such as 2000-1-1."""
+    """Return the begin of a unit; CF writes dates with or without zeros, such as 2000-1-1."""
     plain = re.sub(r"\s*(UTC|Z|[+-]0?0:?00)$", "", text.strip())
     return np.datetime64(re.sub(r"(?<!\d)(\d)(?!\d)", r"0\1", plain), "s")

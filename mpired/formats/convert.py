@@ -1,4 +1,4 @@
-"""Elements of one datatype in different forms: byte orders, padding, names of fields, external32."""
+"""Conversion of elements between the forms of a datatype: byte order, padding, names of fields, external32."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from mpired.datatypes import Datatype, counterparts
 from mpired.errors import ConversionError
 
-Order: TypeAlias = Literal["<", ">", "="]  # a byte order as NumPy writes it
+Order: TypeAlias = Literal["<", ">", "="]  # a byte order in NumPy's notation
 
 
 def byte_order(stored: np.dtype) -> Order:
@@ -21,15 +21,16 @@ def byte_order(stored: np.dtype) -> Order:
 
 
 def same_layout(stored: np.dtype, datatype: Datatype) -> bool:
-    """Return whether elements of the form `stored` have the very bytes of the datatype in memory."""
+    """Return whether elements of the form `stored` have the same bytes as elements of the datatype in memory."""
     form = datatype.form
     if stored == form or stored.names is None or form.names is None:
         return _layout(stored) == _layout(form)
-    names, others = zip(*counterparts(stored.names, form.names), strict=True)
-    return _layout(stored, names) == _layout(form, others)
+    names, form_names = zip(*counterparts(stored.names, form.names), strict=True)
+    return _layout(stored, names) == _layout(form, form_names)
 
 
 def _layout(dtype: np.dtype, names: Sequence[str] = ()) -> tuple[int, list[tuple[int, np.dtype | str]]]:
+    """Return the size of a dtype, and the offset and type of each field."""
     places = {} if dtype.fields is None else {name: (dtype.fields[name][1], dtype[name]) for name in dtype.names or ()}
     fields = [places[name] for name in names or places] or [(0, dtype)]
     forms = [(offset, field if field.base.names else f"{field.shape}{field.base.str}") for offset, field in fields]
@@ -47,7 +48,7 @@ def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> No
     if source.dtype.names is not None and target.dtype.names is not None:
         names = counterparts(source.dtype.names, target.dtype.names)
         parts = [(source[old], target[new]) for old, new in names]
-    elif source.dtype.names is not None and len(source.dtype.names) == 1:  # with bytes around it
+    elif source.dtype.names is not None and len(source.dtype.names) == 1:  # a value with padding
         parts = [(source[source.dtype.names[0]], target)]
     for old, new in parts:
         try:
@@ -59,7 +60,7 @@ def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> No
 def as_in(
     form: np.dtype, elements: np.ndarray, datatype: Datatype, file: str = "an element", start: int = 0
 ) -> np.ndarray:
-    """Return native elements as they are in a file, or the other way round; a view if that is the same."""
+    """Convert native elements to the form of a file, or the reverse; return a view if their bytes are the same."""
     if elements.dtype == form or same_layout(elements.dtype if form == datatype.form else form, datatype):
         return elements.view(form)
     return in_form(elements, form, file, start)
@@ -67,6 +68,6 @@ def as_in(
 
 def in_form(elements: np.ndarray, form: np.dtype, file: str = "an element", start: int = 0) -> np.ndarray:
     """Return a copy of elements in another form of the same datatype."""
-    changed = np.zeros(len(elements), form)
-    convert(elements, changed, file, start)
-    return changed
+    copy = np.zeros(len(elements), form)
+    convert(elements, copy, file, start)
+    return copy

@@ -1,7 +1,7 @@
-"""HDF5: groups of arrays, of which each is a buffer. h5py knows the format, in a worker.
+"""HDF5: groups of arrays, each of which is a buffer. The library h5py reads and writes the format in a worker.
 
-The elements of a contiguous dataset are read where they lie. Those in chunks are decoded by the library, in rows of
-chunks. A result is modelled on the first rank's file: its groups, attributes, dimension scales, chunks and filters.
+Elements of a contiguous dataset are read at their offset; the library decodes chunks. A result has the groups,
+attributes, dimension scales, chunks and filters of the first rank's file.
 """
 
 from __future__ import annotations
@@ -25,51 +25,51 @@ from mpired.sources.source import Source
 
 ERRORS = (ValueError, KeyError, RuntimeError, TypeError, IndexError, OverflowError, AttributeError, EOFError)
 """Exceptions of h5py for damaged files, besides the usual ones."""
-_LIBRARY, _RESULTS = "hierarchy", "hdf5_results"  # the modules that import h5py
 
 
 @functools.cache
-def _imported(name: str) -> Any:
+def _import(name: str) -> Any:
+    """Import a module of mpired that imports h5py."""
     with installed.importing("h5py"):
         return importlib.import_module(f"mpired.formats.{name}")
 
 
 def check_installed(subject: str, extra: str, context: Context) -> None:
-    """Raise `UsageError` unless h5py is installed, which an extra of mpired installs."""
+    """Raise `UsageError`, with the extra to install, if h5py is missing."""
     installed.check(subject, "HDF5", "h5py", extra)
-    if context.worker is None or context.worker.answers is None:  # so that no worker that is forked then has to
-        _imported(_RESULTS)
+    if context.worker is None or context.worker.answers is None:  # workers that are forked later need no import
+        _import("hdf5_results")
 
 
 def _open(source: Source, memory: int = DECODED_NBYTES, *, outside: bool) -> Any:
-    return _imported(_LIBRARY).HdfFile(source, memory, outside=outside)
+    return _import("hierarchy").HdfFile(source, memory, outside=outside)
 
 
-def _do(name: str, function: str, *args: Any) -> Any:
-    """Call a function that writes results; `name` is the file that errors are of."""
-    with errors_of(name, ERRORS, writes=True):
-        return getattr(_imported(_RESULTS), function)(*args)
+def _call(subject: str, function: str, *args: Any) -> Any:
+    """Call a function of `hdf5_results`; its errors are those of the subject."""
+    with errors_of(subject, ERRORS, writes=True):
+        return getattr(_import("hdf5_results"), function)(*args)
 
 
 def inspect(source: Source, inputs: InputOptions, extra: str = "hdf5") -> RankFile:
-    """Describe an HDF5 file by its datasets, each a buffer or carried along."""
+    """Describe an HDF5 file by its datasets, each of which is a buffer or carried into results."""
     check_installed(source.name, extra, inputs.context)
     opener = functools.partial(_open, outside=inputs.follow_links)
     return inspect_by(Library(opener, ERRORS, inputs.context), source, inputs)
 
 
 def prepare(model: Model) -> ArrayLayout | Encoder:
-    """Lay out results like `model`, with arrays in one piece or in chunks like those of its file."""
-    context, name = model.context, model.subject
-    model = model._replace(provenance=None)  # workers need none
-    check_installed("`to='hdf5'`" if model.source is None else name, "hdf5", context)
-    stored, missing, lost = call_in_worker(context, name, _do, name, "forms", model)
+    """Lay out results like `model`, contiguous or in chunks like the arrays of its file."""
+    context, subject = model.context, model.subject
+    model = model._replace(provenance=None)  # which workers do not need
+    check_installed("`to='hdf5'`" if model.source is None else subject, "hdf5", context)
+    stored, missing, lost = call_in_worker(context, subject, _call, subject, "forms", model)
     if lost:
-        (first, reason), *others = lost.items()
-        attributes = f"attribute {first!r}{also([attribute for attribute, _ in others])}"
-        log.warn(InputWarning(f"{name}: {attributes} is left out: it {reason}"))
+        names = list(lost)
+        reason = f"attribute {names[0]!r}{also(names[1:])} is left out: it {lost[names[0]]}"
+        log.warn(InputWarning(f"{subject}: {reason}"))
     write = functools.partial(
-        write_in_worker, context, name, _do, name, "write", model, context.history(), context.jobs
+        write_in_worker, context, subject, _call, subject, "write", model, context.history(), context.jobs
     )
     if stored is None:
         return Encoder(write, missing)
@@ -77,5 +77,5 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
-    """Write a file again with new elements in some arrays: a copy, in which the library changes them."""
-    _do(source.name, "rewrite", source, changed, fd)
+    """Write a copy of a file, in which the library changes some arrays."""
+    _call(source.name, "rewrite", source, changed, fd)

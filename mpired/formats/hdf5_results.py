@@ -1,4 +1,8 @@
-"""Results in HDF5: files like that of the first rank, with new arrays. All of this is done in a worker."""
+"""Results in HDF5, modelled on the file of the first rank: groups, datasets, attributes, scales, filters.
+
+A result is a copy of that file with other elements where little else is in it, or else made object by object. This
+module runs in a worker, because a damaged file may end the process that reads it.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +28,8 @@ from mpired.files import calls, copying
 from mpired.formats import conventions, hierarchy
 from mpired.formats.array import Array
 from mpired.formats.arrays import copy_whole, selections
-from mpired.formats.conventions import PLACES, Attributes, octets_of, text_of
-from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute
+from mpired.formats.conventions import POSITIONS, Attributes, octets_of, text_of
+from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, open_attributes
 from mpired.formats.layout import encoded
 from mpired.formats.missing import Missing
 from mpired.formats.rank import Cells, Model
@@ -33,37 +37,38 @@ from mpired.formats.streamed import DECODED_NBYTES
 from mpired.machine import usable_cores
 from mpired.sources.source import Source
 
-_LEAST_CHUNK_NBYTES = 64 << 10  # of a chunk for a thread, which would begin and end with a smaller one in no time
-_AHEAD_NBYTES = 32 << 20  # of deflated chunks in memory
-_COMPACT_NBYTES = 60_000  # what fits into the header of an object
-_LARGER = 1.1  # the most that a copy may be larger than the elements that are changed in it
-_LOSSY = frozenset({32013, 32017, 32018, 32024, 32028, 32033})  # zfp, sz and the like: results are exact
-_BITSHUFFLE = 32008  # it puts three values of its own before those that it is given
+_MIN_THREAD_NBYTES = 64 << 10  # of a chunk that a thread deflates; for smaller chunks threads cost more than they save
+_DEFLATED_NBYTES = 32 << 20  # of chunks that threads deflate at a time
+_COMPACT_NBYTES = 60_000  # that fit into the header of an object
+_MAX_COPY_RATIO = 1.1  # of the size of a file to its replaced elements, for a result that is a copy
+_LOSSY = frozenset({32013, 32017, 32018, 32024, 32028, 32033})  # zfp, sz and others, which would change results
+_BITSHUFFLE = 32008  # this filter puts three settings of its own before the others
 _SCALES = (b"DIMENSION_LIST", b"REFERENCE_LIST")
 
 
 class _Result(NamedTuple):
-    """An array of a result, and the dataset of its shape that it is modelled on, if there is one."""
+    """An array of a result, and the dataset of the same shape on which it is modelled."""
 
     name: str
     shape: tuple[int, ...]
     type: Any  # of the elements in the file
-    elements: np.dtype  # the form of the elements, which may be another view of those that they have in the file
+    elements: np.dtype  # the NumPy form of the elements, which may differ from `type` in the sign
     plist: Any  # the creation properties
-    like: h5py.Dataset | None
-    is_own: bool  # whether its values have the meaning of those of its model; not, for example, indices
+    template: h5py.Dataset | None
+    has_same_meaning: bool  # whether the values mean the same as those of the template; indices, for example, do not
     missing: Missing | None
-    own: Mapping[str, np.ndarray]  # the attributes that it has in the form of its elements
-    left_out: Collection[str]  # the attributes that it has not as its model has them; () if nothing changes
+    attributes: Mapping[str, np.ndarray]  # that have the type of the elements
+    dropped: Collection[str]  # names of attributes of the template that the result does not keep
 
     @classmethod
     def of(cls, buffer: Array, old: h5py.File | None, cells: Cells) -> _Result:
-        """Return that of a buffer."""
-        name, shape, like = buffer.name or "value", buffer.dimensions, None
-        is_own = buffer.origin == buffer.own_name
+        """Return the result for a buffer, modelled on a dataset of the old file if one has its origin and shape."""
+        name, template = buffer.name or "value", None
+        has_same_meaning = buffer.origin == buffer.own_name
         with suppress(KeyError, OSError):
-            like = None if old is None else old[buffer.origin or name]
-        like = like if isinstance(like, h5py.Dataset) and like.shape == shape else None
+            template = None if old is None else old[buffer.origin or name]
+        if not isinstance(template, h5py.Dataset) or template.shape != buffer.dimensions:
+            template = None
         form = dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.form or buffer.datatype.form
         order: Any = buffer.byte_order if buffer.byte_order in "<>" else "="
         dtype = h5py.string_dtype() if dtype.hasobject and not dtype.metadata else dtype.newbyteorder(order)
@@ -71,33 +76,38 @@ class _Result(NamedTuple):
             tid = h5t.py_create(dtype, logical=True)
         except TypeError:
             raise DatatypeError(f"{buffer.datatype}", "has no form in hdf5; use `to='npz'`") from None
-        attributes: Attributes = {}
+        old_attributes: Attributes = {}
         is_same = False
-        if like is not None and is_own:
-            attributes, form = conventions.viewed(hierarchy.attributes_of(like.id), like.dtype)
-            # Numbers of a type that NumPy has not, such as bfloat16 or 12 bits of an integer, are combined in a wider.
-            is_same = agrees(buffer.datatype, form) and hierarchy.is_plain(like)
-            tid = like.id.get_type().copy() if is_same else tid
+        if template is not None and has_same_meaning:
+            old_attributes, form = conventions.with_sign(hierarchy.attributes_of(template.id), template.dtype)
+            # Numbers of a type that NumPy does not have, such as bfloat16, are combined in a wider type.
+            is_same = agrees(buffer.datatype, form) and hierarchy.has_numpy_type(template)
+            tid = template.id.get_type().copy() if is_same else tid
         elements = as_numbers(form if is_same else tid.dtype)
-        attributes = cells.staying(name, attributes)
-        own, left_out = conventions.of_result(attributes, form, elements, is_same=is_same, nullable=buffer.nullable)
-        kept = {key: value for key, value in attributes.items() if key not in left_out}
-        missing = conventions.missing({**kept, **own}, elements)
-        # Truth values with a third value would be read as true.
-        if buffer.nullable and (buffer.datatype.is_bool or (old is None and conventions.fill(own, elements) is None)):
+        old_attributes = cells.staying(name, old_attributes)
+        attributes, dropped = conventions.result_attributes(
+            old_attributes, form, elements, is_same=is_same, nullable=buffer.nullable
+        )
+        kept = {key: value for key, value in old_attributes.items() if key not in dropped}
+        missing = conventions.missing({**kept, **attributes}, elements)
+        # A truth value with a third value would be read as true.
+        has_fill = old is not None or conventions.fill_of_result(attributes, elements) is not None
+        if buffer.nullable and (buffer.datatype.is_bool or not has_fill):
             raise DatatypeError(buffer.datatype.label, "has no value for missing elements in hdf5; use `to='parquet'`")
-        plist = h5p.create(h5p.DATASET_CREATE) if like is None else _laid_out_as(like, dtype)
-        if like is not None and is_own:
-            _set_fill(plist, like, None if is_same else elements.newbyteorder("="))
-        return cls(name, shape, tid, elements, plist, like, is_own, missing, own, left_out)
+        plist = h5p.create(h5p.DATASET_CREATE) if template is None else _storage_properties(template, dtype)
+        if template is not None and has_same_meaning:
+            _set_fill(plist, template, None if is_same else elements.newbyteorder("="))
+        return cls(
+            name, buffer.dimensions, tid, elements, plist, template, has_same_meaning, missing, attributes, dropped
+        )
 
 
-def _set_fill(plist: Any, like: h5py.Dataset, form: np.dtype | None) -> None:
-    """Give creation properties the fill value of a dataset, if it has one of its own, perhaps in another form."""
-    old = like.id.get_create_plist()
-    if like.is_virtual or like.external or old.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
+def _set_fill(plist: Any, template: h5py.Dataset, form: np.dtype | None) -> None:
+    """Give creation properties the fill value that a dataset declares, converted to a form unless that is None."""
+    old = template.id.get_create_plist()
+    if template.is_virtual or template.external or old.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
         return
-    value = np.zeros((), like.dtype)
+    value = np.zeros((), template.dtype)
     old.get_fill_value(value)
     if form is not None:
         fill = conventions.converted(value, form) if value.dtype.kind in "iuf" and form.names is None else None
@@ -106,31 +116,31 @@ def _set_fill(plist: Any, like: h5py.Dataset, form: np.dtype | None) -> None:
     plist.set_fill_value(value)
 
 
-def _laid_out_as(like: h5py.Dataset, dtype: np.dtype) -> Any:
-    """Return the creation properties of a dataset stored like another: layout, times of filling, filters."""
-    old = like.id.get_create_plist()
-    plist = _ordered_as(old, h5p.create(h5p.DATASET_CREATE))
-    if like.is_virtual or like.external:
+def _storage_properties(template: h5py.Dataset, dtype: np.dtype) -> Any:
+    """Return the creation properties of a dataset with the layout, filters and fill times of another."""
+    old = template.id.get_create_plist()
+    plist = _with_order_of(old, h5p.create(h5p.DATASET_CREATE))
+    if template.is_virtual or template.external:
         return plist
-    if like.chunks:
-        plist.set_chunk(like.chunks)
-    elif old.get_layout() == h5d.COMPACT and (like.size or 0) * dtype.itemsize <= _COMPACT_NBYTES:
+    if template.chunks:
+        plist.set_chunk(template.chunks)
+    elif old.get_layout() == h5d.COMPACT and (template.size or 0) * dtype.itemsize <= _COMPACT_NBYTES:
         plist.set_layout(h5d.COMPACT)
     plist.set_fill_time(old.get_fill_time())
     plist.set_alloc_time(old.get_alloc_time())
-    for number in range(old.get_nfilters() if like.chunks else 0):
-        code, flags, values, _ = old.get_filter(number)
+    for number in range(old.get_nfilters() if template.chunks else 0):
+        code, flags, settings, _ = old.get_filter(number)
         if code != h5z.FILTER_SCALEOFFSET:
             if code not in _LOSSY:
-                plist.set_filter(code, flags, values[3:] if code == _BITSHUFFLE else values)
-        elif dtype.kind in "iu":  # else it leaves out bits of digits
-            plist.set_scaleoffset(h5z.SO_INT, 0)  # as many bits as the elements of each chunk need
+                plist.set_filter(code, flags, settings[3:] if code == _BITSHUFFLE else settings)
+        elif dtype.kind in "iu":  # of floating-point numbers the filter drops digits
+            plist.set_scaleoffset(h5z.SO_INT, 0)  # 0: as many bits as the elements of each chunk need
     return plist
 
 
-def _ordered_as(old: Any, plist: Any) -> Any:
-    """Return `plist` with attributes and links in the order of another list, which has addresses of its file."""
-    plist.set_obj_track_times(False)  # the bits of a file are the same whenever it is made
+def _with_order_of(old: Any, plist: Any) -> Any:
+    """Give creation properties the order of attributes and links of others, whose copy has addresses of their file."""
+    plist.set_obj_track_times(False)  # so that the bits of a file do not depend on the time
     plist.set_attr_creation_order(old.get_attr_creation_order())
     plist.set_attr_phase_change(*old.get_attr_phase_change())
     if not isinstance(plist, h5p.PropDCID):
@@ -139,182 +149,184 @@ def _ordered_as(old: Any, plist: Any) -> Any:
 
 
 def _copy_objects(
-    model: Model, results: Mapping[str, _Result], old: h5py.File, file: h5py.File, left_out: Collection[object]
+    model: Model, results: Mapping[str, _Result], old: h5py.File, file: h5py.File, absent: Collection[object]
 ) -> dict[tuple[int, int] | None, str]:
-    """Make what the old file has, but for the elements of results; return the new names by the old addresses."""
-    made: dict[tuple[int, int] | None, str] = {address(old.id): ""}
-    for each in hierarchy.walk(old["/"].id):
-        link, found, dataset = octets_of(each.name), each.object, each.dataset
-        if each.soft:
-            target = posixpath.join("/", posixpath.dirname(each.name), text_of(each.soft))
-            if posixpath.normpath(target).lstrip("/") not in left_out:
-                file.id.links.create_soft(link, each.soft)
-        elif each.address in made:
-            file[each.name] = file[f"/{made[each.address]}"]
-        elif each.outside or each.address in left_out:
-            is_scale = dataset is not None and h5ds.is_scale(found) and found.rank
-            if is_scale and model.has_history and each.name not in results:
-                # A dimension of netCDF without values takes the place of one that has some.
-                plist = _laid_out_as(dataset, np.dtype("f4"))
-                empty = h5d.create(file.id, link, h5t.IEEE_F32BE, found.get_space(), plist)
-                _copy_attributes((one for one in each_attribute(found) if one.name == b"_Netcdf4Dimid"), empty)
-                h5ds.set_scale(empty, f"{DIMENSION_ONLY}.{found.shape[0]:10}".encode())
-                made[each.address] = each.name
+    """Make the objects of the old file, with datasets for results; return the new names by the old addresses."""
+    names: dict[tuple[int, int] | None, str] = {address(old.id): ""}
+    for node in hierarchy.walk(old["/"].id):
+        link, identifier, dataset = octets_of(node.name), node.object, node.dataset
+        if node.soft:
+            path = posixpath.join("/", posixpath.dirname(node.name), text_of(node.soft))
+            if posixpath.normpath(path).lstrip("/") not in absent:
+                file.id.links.create_soft(link, node.soft)
+        elif node.address in names:
+            file[node.name] = file[f"/{names[node.address]}"]
+        elif node.external or node.address in absent:
+            is_scale = dataset is not None and h5ds.is_scale(identifier) and identifier.rank
+            if is_scale and model.has_history and node.name not in results:
+                # A dimension of netCDF stays without its values.
+                plist = _storage_properties(dataset, np.dtype("f4"))
+                scale = h5d.create(file.id, link, h5t.IEEE_F32BE, identifier.get_space(), plist)
+                attributes = open_attributes(identifier)
+                _copy_attributes((attribute for attribute in attributes if attribute.name == b"_Netcdf4Dimid"), scale)
+                h5ds.set_scale(scale, f"{DIMENSION_ONLY}.{identifier.shape[0]:10}".encode())
+                names[node.address] = node.name
         else:
-            made[each.address] = each.name
-            if each.name in results and dataset is not None:
-                _create(file, results[each.name])
+            names[node.address] = node.name
+            if node.name in results and dataset is not None:
+                _create_dataset(file, results[node.name])
             else:
-                _copy_attributes(each_attribute(found), _copied(found, file.id, link))
-    return made
+                _copy_attributes(open_attributes(identifier), _copy_object(identifier, file.id, link))
+    return names
 
 
 def _copy_file(
-    model: Model, results: Sequence[_Result], old: h5py.File, file: h5py.File, left_out: Collection[object]
+    model: Model, results: Sequence[_Result], old: h5py.File, file: h5py.File, absent: Collection[object]
 ) -> tuple[dict[tuple[int, int] | None, str], dict[str, Any]]:
-    """Make what the old file has, but for the elements of results, and attach the scales of dimensions again.
+    """Make the objects of the old file, with datasets for results, and attach dimension scales again.
 
-    Return the new names of objects by their old addresses, and the object that each is like by its new name.
+    Return the new names of objects by their old addresses, and the old object, or None, by the new name.
     """
-    made = _copy_objects(model, {each.name: each for each in results}, old, file, left_out)
-    models = {name: old[f"/{name}"] for name in made.values()}
-    for each in results:
-        if each.name not in file:
-            _create(file, each)
-            models[each.name] = each.like
-    for name, like in models.items():
+    names = _copy_objects(model, {result.name: result for result in results}, old, file, absent)
+    templates = {name: old[f"/{name}"] for name in names.values()}
+    for result in results:
+        if result.name not in file:
+            _create_dataset(file, result)
+            templates[result.name] = result.template
+    for name, template in templates.items():
         new = file[f"/{name}"]
-        if not isinstance(like, h5py.Dataset) or like.shape != new.shape:
+        if not isinstance(template, h5py.Dataset) or template.shape != new.shape:
             continue
-        if like.shape is not None and hierarchy.leads(like.id.get_type()):
-            _redirect(like, new, made)
-        dimensions = like.dims
-        if not h5a.exists(like.id, b"DIMENSION_LIST"):  # it may be like a scale and is none
-            dimensions = [{"": like}] if h5ds.is_scale(like.id) and not h5ds.is_scale(new.id) else []
+        if template.shape is not None and hierarchy.has_references(template.id.get_type()):
+            _copy_references(template, new, names)
+        dimensions = template.dims
+        if not h5a.exists(template.id, b"DIMENSION_LIST"):  # a result modelled on a scale gets it as its scale
+            dimensions = [{"": template}] if h5ds.is_scale(template.id) and not h5ds.is_scale(new.id) else []
         for number, dimension in enumerate(dimensions):
             for scale in dimension.values():
-                if scale_name := made.get(address(scale.id)):
+                if scale_name := names.get(address(scale.id)):
                     h5ds.attach_scale(new.id, file[f"/{scale_name}"].id, number)
-    _add_dimensions(file, [each for each in results if model.has_history and each.like is None])
-    return made, models
+    _add_dimensions(file, [result for result in results if model.has_history and result.template is None])
+    return names, templates
 
 
-def _redirect(old: h5py.Dataset, new: h5py.Dataset, made: Mapping[Any, str]) -> None:
-    """Write the references of a copied dataset, to the objects of the result: the library copies null references."""
+def _copy_references(old: h5py.Dataset, new: h5py.Dataset, names: Mapping[Any, str]) -> None:
+    """Write the references of a copied dataset, which the library copies as null references."""
     for _, selection, _ in selections(old.shape, old.chunks or (), old.dtype.itemsize, 0, DECODED_NBYTES // 2):
         values = np.array(old[selection], old.dtype.base)
-        _move(values, old, new, made)
+        _replace_references(values, old, new, names)
         if old.dtype.subdtype:
             new[selection] = values
         else:
             new.write_direct(values, dest_sel=selection)
 
 
-def _redirect_attributes(old: Any, new: Any, made: Mapping[Any, str]) -> None:
-    """Write the references in copied attributes; an attribute goes that leads to an object which the result has not."""
-    for attribute, values in _references(old.id):
+def _copy_attribute_references(old: Any, new: Any, names: Mapping[Any, str]) -> None:
+    """Write the references in copied attributes, and delete attributes with a reference to an absent object."""
+    for attribute, values in _reference_attributes(old.id):
         if h5a.exists(new.id, attribute.name):
             try:
-                _move(values, old, new, made)
+                _replace_references(values, old, new, names)
                 h5a.open(new.id, attribute.name).write(values)
             except DatatypeError:
                 h5a.delete(new.id, attribute.name)
 
 
-def _references(identifier: Any) -> Iterator[tuple[Any, np.ndarray]]:
-    """Yield the attributes of an object that hold references, and their values, but for those of dimensions."""
-    for each in each_attribute(identifier):
-        is_null = each.get_space().get_simple_extent_type() == h5s.NULL
-        if each.name not in _SCALES and hierarchy.leads(each.get_type()) and not is_null:
-            each.read(values := np.empty(each.shape, each.dtype))
-            yield each, values
+def _reference_attributes(identifier: Any) -> Iterator[tuple[Any, np.ndarray]]:
+    """Yield the attributes of an object that contain references, except for dimension scales, and their values."""
+    for attribute in open_attributes(identifier):
+        is_null = attribute.get_space().get_simple_extent_type() == h5s.NULL
+        if attribute.name not in _SCALES and hierarchy.has_references(attribute.get_type()) and not is_null:
+            attribute.read(values := np.empty(attribute.shape, attribute.dtype))
+            yield attribute, values
 
 
-def _move(values: np.ndarray, old: Any, new: Any, made: Mapping[Any, str]) -> None:
-    """Let references lead to the objects of the result."""
-    for name in values.dtype.names or ():
-        _move(values[name], old, new, made)
-    for place in np.ndindex(values.shape) if values.dtype == object else ():
-        each: Any = values[place]
-        if isinstance(each, np.ndarray):
-            _move(each, old, new, made)
-        elif isinstance(each, h5r.Reference) and each:  # a null one stays
-            values[place] = _moved(each, old, new, made)
+def _replace_references(values: np.ndarray, old: Any, new: Any, names: Mapping[Any, str]) -> None:
+    """Replace references to objects of the old file by references to objects of the new file."""
+    for field in values.dtype.names or ():
+        _replace_references(values[field], old, new, names)
+    for index in np.ndindex(values.shape) if values.dtype == object else ():
+        value: Any = values[index]
+        if isinstance(value, np.ndarray):
+            _replace_references(value, old, new, names)
+        elif isinstance(value, h5r.Reference) and value:  # not null
+            values[index] = _new_reference(value, old, new, names)
 
 
-def _moved(each: Any, old: Any, new: Any, made: Mapping[Any, str]) -> Any:
-    """Return a reference of the new object to the object that one of the old object leads to."""
-    name, file = made.get(address(h5r.dereference(each, old.id))), new.file.id
+def _new_reference(reference: Any, old: Any, new: Any, names: Mapping[Any, str]) -> Any:
+    """Return the reference of a new object for a reference of an old object."""
+    name, file = names.get(address(h5r.dereference(reference, old.id))), new.file.id
     if name is None:
-        to = text_of(h5r.get_name(each, old.id) or b"")[1:]
-        reason = f"has references to {to!r}, which the result has not; carry that, too, with `keep={to!r}`"
+        path = text_of(h5r.get_name(reference, old.id) or b"")[1:]
+        reason = f"has references to {path!r}, which the result has not; carry that, too, with `keep={path!r}`"
         raise DatatypeError(repr(new.name[1:]), reason)
-    if isinstance(each, h5r.RegionReference):
-        return h5r.create(file, octets_of(f"/{name}"), h5r.DATASET_REGION, h5r.get_region(each, old.id))
+    if isinstance(reference, h5r.RegionReference):
+        return h5r.create(file, octets_of(f"/{name}"), h5r.DATASET_REGION, h5r.get_region(reference, old.id))
     return h5r.create(file, octets_of(f"/{name}"), h5r.OBJECT)
 
 
 def _add_dimensions(file: h5py.File, results: Sequence[_Result]) -> None:
-    """Give results of new shapes dimensions of netCDF; without them a reader takes any of the same lengths."""
-    for result, (number, length) in ((each, axis) for each in results for axis in enumerate(each.shape)):
-        names = conventions.dimension_names("", length)
-        name = next(name for name in names if name not in file or getattr(file[name], "shape", None) == (length,))
-        if name not in file:
-            arrays = [found.dataset for found in hierarchy.walk(file["/"].id) if found.dataset is not None]
-            dimid = max(int(array.attrs.get("_Netcdf4Dimid", -1)) for array in arrays)
-            scale = file.create_dataset(name, (length,), ">f4", track_times=False)
-            if dimid >= 0:
-                scale.attrs["_Netcdf4Dimid"] = np.int32(dimid + 1)
-            h5ds.set_scale(scale.id, f"{DIMENSION_ONLY}.{length:10}".encode())
-        h5ds.attach_scale(file[f"/{result.name}"].id, file[name].id, number)
+    """Give results of new shapes dimensions of netCDF: readers take any dimension of that length for a missing one."""
+    for result in results:
+        for number, length in enumerate(result.shape):
+            names = conventions.dimension_names("", length)
+            name = next(name for name in names if name not in file or getattr(file[name], "shape", None) == (length,))
+            if name not in file:
+                arrays = [node.dataset for node in hierarchy.walk(file["/"].id) if node.dataset is not None]
+                dimid = max(int(array.attrs.get("_Netcdf4Dimid", -1)) for array in arrays)
+                scale = file.create_dataset(name, (length,), ">f4", track_times=False)
+                if dimid >= 0:
+                    scale.attrs["_Netcdf4Dimid"] = np.int32(dimid + 1)
+                h5ds.set_scale(scale.id, f"{DIMENSION_ONLY}.{length:10}".encode())
+            h5ds.attach_scale(file[f"/{result.name}"].id, file[name].id, number)
 
 
-def _create(file: h5py.File, result: _Result) -> None:
-    """Create the dataset of a result, with the attributes of its model, those of the type of elements in their form."""
-    like = result.like
+def _create_dataset(file: h5py.File, result: _Result) -> None:
+    """Create the dataset of a result, with the attributes of its template."""
+    template = result.template
     result.plist.set_obj_track_times(False)
-    # External elements become one piece, which has no room to grow.
-    space = like.id.get_space() if like is not None and like.chunks else h5s.create_simple(result.shape)
+    # Only chunks can grow, so other layouts lose a larger maximum shape.
+    space = template.id.get_space() if template is not None and template.chunks else h5s.create_simple(result.shape)
     lcpl = h5p.create(h5p.LINK_CREATE)
     lcpl.set_create_intermediate_group(True)
-    made = h5d.create(file.id, octets_of(result.name), result.type, space, result.plist, lcpl=lcpl)
-    form = as_numbers(made.dtype).newbyteorder("=")
-    own = {key: value.astype(form).reshape(-1) for key, value in result.own.items()}
-    copied = [
-        each
-        for each in (() if like is None else each_attribute(like.id))
-        if (key := text_of(each.name)) in own or (key not in result.left_out and (result.is_own or key in PLACES))
-    ]
-    _copy_attributes(copied, made, own)
+    dataset = h5d.create(file.id, octets_of(result.name), result.type, space, result.plist, lcpl=lcpl)
+    form = as_numbers(dataset.dtype).newbyteorder("=")
+    new = {key: value.astype(form).reshape(-1) for key, value in result.attributes.items()}
+    copied = []
+    for attribute in () if template is None else open_attributes(template.id):
+        key = text_of(attribute.name)
+        if key in new or (key not in result.dropped and (result.has_same_meaning or key in POSITIONS)):
+            copied.append(attribute)
+    _copy_attributes(copied, dataset, new)
 
 
-def _copy_attributes(attributes: Iterable[Any], to: Any, changed: Mapping[str, np.ndarray | str] = {}) -> None:
-    """Copy attributes; those that are changed have the places of the old ones, or are the last."""
-    left = dict(changed)
+def _copy_attributes(attributes: Iterable[Any], target: Any, changed: Mapping[str, np.ndarray | str] = {}) -> None:
+    """Copy attributes, with changed values in their places; changed attributes that are new follow."""
+    remaining = dict(changed)
     for attribute in attributes:
         tid = attribute.get_type()
-        if (key := text_of(attribute.name)) in left:
-            _put(to, key, left.pop(key), tid)
-        elif attribute.name not in _SCALES and not (hierarchy.leads(tid) and h5a.exists(to, attribute.name)):
+        has_references = hierarchy.has_references(tid)
+        if (key := text_of(attribute.name)) in remaining:
+            _write_attribute(target, key, remaining.pop(key), tid)
+        elif attribute.name not in _SCALES and not (has_references and h5a.exists(target, attribute.name)):
             space, dtype = attribute.get_space(), attribute.dtype
-            made = h5a.create(to, attribute.name, tid.copy(), space)
-            if space.get_simple_extent_type() == h5s.NULL or hierarchy.leads(
-                tid
-            ):  # null references, for the time being
+            copy = h5a.create(target, attribute.name, tid.copy(), space)
+            # References stay null until all objects exist.
+            if has_references or space.get_simple_extent_type() == h5s.NULL:
                 continue
             mtype = None if dtype.hasobject else tid
             octets = np.empty(space.get_simple_extent_dims(), dtype if dtype.hasobject else f"V{tid.get_size()}")
             attribute.read(octets, mtype=mtype)
-            made.write(octets, mtype=mtype)
-    for key, value in left.items():
-        _put(to, key, value)
+            copy.write(octets, mtype=mtype)
+    for key, value in remaining.items():
+        _write_attribute(target, key, value)
 
 
-def _put(identifier: Any, name: str, value: np.ndarray | str, like: Any = h5t.C_S1) -> None:
-    """Make an attribute of numbers, or a text, whose length is fixed unless it is not in a string type like it."""
+def _write_attribute(identifier: Any, name: str, value: np.ndarray | str, old_type: Any = h5t.C_S1) -> None:
+    """Write an attribute: numbers, or a string, which has a variable length if `old_type` has it."""
     if isinstance(value, str):
         octets, space = octets_of(value), h5s.create(h5s.SCALAR)
-        tid = like.copy() if isinstance(like, h5t.TypeStringID) else h5t.C_S1.copy()
+        tid = old_type.copy() if isinstance(old_type, h5t.TypeStringID) else h5t.C_S1.copy()
         form = h5py.string_dtype()
         if not tid.is_variable_str():
             tid.set_size(len(octets) + (tid.get_strpad() == h5t.STR_NULLTERM))
@@ -327,146 +339,156 @@ def _put(identifier: Any, name: str, value: np.ndarray | str, like: Any = h5t.C_
     h5a.create(identifier, name.encode(), tid, space).write(value, mtype=None if value.dtype.hasobject else tid)
 
 
-def _copied(found: Any, to: Any, link: bytes) -> Any:
-    """Copy an object but for its attributes, a group but for its members, and return the copy."""
-    if isinstance(found, h5g.GroupID):
-        return h5g.create(to, link, gcpl=_ordered_as(found.get_create_plist(), h5p.create(h5p.GROUP_CREATE)))
-    tid = found.get_type() if isinstance(found, h5d.DatasetID) else None
+def _copy_object(identifier: Any, parent: Any, link: bytes) -> Any:
+    """Copy an object without its attributes, or a group without its members, and return the copy."""
+    if isinstance(identifier, h5g.GroupID):
+        plist = _with_order_of(identifier.get_create_plist(), h5p.create(h5p.GROUP_CREATE))
+        return h5g.create(parent, link, gcpl=plist)
+    tid = identifier.get_type() if isinstance(identifier, h5d.DatasetID) else None
     if isinstance(tid, h5t.TypeStringID) and tid.is_variable_str():
-        # The library copies the fill value of such as a place in the old file.
-        old = h5py.Dataset(found)
-        made = h5py.Dataset(h5d.create(to, link, tid.copy(), found.get_space(), _laid_out_as(old, old.dtype)))
+        # The library would copy the fill value as an address in the old file.
+        old = h5py.Dataset(identifier)
+        plist = _storage_properties(old, old.dtype)
+        new = h5py.Dataset(h5d.create(parent, link, tid.copy(), identifier.get_space(), plist))
         rows = selections(old.shape or (), old.chunks or (), tid.get_size(), 0, DECODED_NBYTES // 2)
-        for _, selection, _ in () if old.shape is None else rows:  # None if it has a null dataspace
-            made[selection] = old[selection]
-        return made.id
+        for _, selection, _ in () if old.shape is None else rows:
+            new[selection] = old[selection]
+        return new.id
     plist = h5p.create(h5p.OBJECT_COPY)
     plist.set_copy_object(h5o.COPY_WITHOUT_ATTR_FLAG)
-    h5o.copy(found, b".", to, link, plist)
-    return h5o.open(to, link)
+    h5o.copy(identifier, b".", parent, link, plist)
+    return h5o.open(parent, link)
 
 
-def _old(model: Model, stack: ExitStack) -> tuple[h5py.File | None, list[_Result]]:
-    """Open the file that results are modelled on, if there is one; return the results, too."""
+def _open_model(model: Model, stack: ExitStack) -> tuple[h5py.File | None, list[_Result]]:
+    """Open the file of a model, if it has a file; return it and the results."""
     old = None if model.source is None else stack.enter_context(closing(HdfFile(model.source))).file
     return old, [_Result.of(buffer, old, model.cells) for buffer in model.buffers]
 
 
-def _left_out(model: Model, old: h5py.File | None) -> set[object]:
-    """Return the names and addresses of the arrays of the old file that results have not."""
-    wanted = {each.name for each in model.buffers if each.name == each.origin}
-    wanted |= {*model.kept.names} if model.kept else set()
-    objects = () if old is None else hierarchy.walk(old["/"].id)
-    absent = (each for each in objects if each.is_array and each.name not in wanted)
-    return {key for each in absent for key in (each.name, each.address)}
+def _absent_arrays(model: Model, old: h5py.File) -> set[object]:
+    """Return the names and addresses of the arrays of the old file that results do not have."""
+    names = {buffer.name for buffer in model.buffers if buffer.name == buffer.origin}
+    names |= {*model.kept.names} if model.kept else set()
+    nodes = (node for node in hierarchy.walk(old["/"].id) if node.is_array and node.name not in names)
+    return {key for node in nodes for key in (node.name, node.address)}
+
+
+def _lost_attributes(old: h5py.File, absent: Collection[object]) -> dict[str, str]:
+    """Return the attributes with references to absent arrays by `object.attribute`, and why they are left out."""
+    nodes = (node for node in hierarchy.walk(old["/"].id) if node.object and node.address not in absent)
+    names, lost = {node.address: node.name for node in nodes} | {address(old.id): ""}, dict[str, str]()
+    for name in names.values():
+        item = old[f"/{name}"]
+        for attribute, values in _reference_attributes(item.id):
+            try:
+                _replace_references(values, item, item, names)
+            except DatatypeError as error:
+                lost[f"{name}.{text_of(attribute.name)}".lstrip(".")] = error.reason
+    return lost
 
 
 def forms(model: Model) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None, ...], dict[str, str]]:
-    """Return the forms of the elements of all results, None unless each is in one piece, and which are missing.
-
-    The last value has the attributes that lead to arrays which the results have not, and why they are left out.
-    """
+    """Return the forms of results, None if one has to be encoded, their rules for missing elements, lost attributes."""
     with ExitStack() as stack:
-        old, results = _old(model, stack)
-        lost, left_out = dict[str, str](), _left_out(model, old)
-        if old is not None and left_out:
-            there = [each for each in hierarchy.walk(old["/"].id) if each.object and each.address not in left_out]
-            made = {each.address: each.name for each in there} | {address(old.id): ""}
-            for like in (old[f"/{name}"] for name in made.values()):
-                for attribute, values in _references(like.id):
-                    try:
-                        _move(values, like, like, made)
-                    except DatatypeError as error:
-                        lost[f"{like.name[1:]}.{text_of(attribute.name)}".lstrip(".")] = error.reason
-        are_flat = all(each.plist.get_layout() == h5d.CONTIGUOUS for each in results)
-        are_flat = are_flat and not any(each.nullable or each.datatype.form.hasobject for each in model.buffers)
-        stored = tuple(each.elements for each in results) if are_flat else None
-        return stored, tuple(each.missing for each in results), lost
+        old, results = _open_model(model, stack)
+        absent = () if old is None else _absent_arrays(model, old)
+        lost = {} if old is None or not absent else _lost_attributes(old, absent)
+        are_flat = all(result.plist.get_layout() == h5d.CONTIGUOUS for result in results)
+        are_flat = are_flat and not any(array.nullable or array.datatype.form.hasobject for array in model.buffers)
+        stored = tuple(result.elements for result in results) if are_flat else None
+        return stored, tuple(result.missing for result in results), lost
 
 
-def _created(stack: ExitStack, model: Model, line: str, fd: int, *, early: bool) -> list[h5py.Dataset]:
-    """Make the file of results with all but their elements: a copy if nothing else changes, or object by object."""
-    old, results = _old(model, stack)
-    for each in results if early else ():  # room for elements that are written elsewhere
-        each.plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
-        each.plist.set_fill_time(h5d.FILL_TIME_NEVER)
-    target = stack.enter_context(_Target(fd, "r+b", closefd=False))
-    left_out, made, models = _left_out(model, old), dict[Any, str](), dict[str, Any]()
-    if early and old is not None and not left_out and _copy_around(model, old, results, fd):
-        file = stack.enter_context(_opened(target))
-    elif old is None:
+def _create_file(stack: ExitStack, model: Model, line: str, fd: int, *, early: bool) -> list[h5py.Dataset]:
+    """Make a file of results without their elements, which get space if `early`: a copy, or object by object."""
+    old, results = _open_model(model, stack)
+    for result in results if early else ():
+        result.plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+        result.plist.set_fill_time(h5d.FILL_TIME_NEVER)
+    target = stack.enter_context(_TargetFile(fd, "r+b", closefd=False))
+    if old is None:
         fcpl = h5p.create(h5p.FILE_CREATE)
         fcpl.set_obj_track_times(False)
-        file = stack.enter_context(_opened(target, fcpl, h5f.LIBVER_EARLIEST))
-        for each in results:
-            _create(file, each)
+        file = stack.enter_context(_open_target(target, fcpl, h5f.LIBVER_EARLIEST))
+        for result in results:
+            _create_dataset(file, result)
     else:
-        fcpl = _ordered_as(old["/"].id.get_create_plist(), old.id.get_create_plist())
-        file = stack.enter_context(_opened(target, fcpl))
-        made, models = _copy_file(model, results, old, file, left_out)
-    if old is not None:
-        to, root = file["/"].id, old["/"].id
-        for attribute in [*each_attribute(to)]:  # a copy of the file has them, but a new history not in its place
-            if not hierarchy.leads(attribute.get_type()):
-                h5a.delete(to, attribute.name)
-        types = [each.get_type() for each in each_attribute(root) if each.name == b"history"]
-        before = conventions.text(hierarchy.attributes_of(root), "history")
-        history = {"history": f"{line}\n{before}" if before else line}
-        is_text = any(isinstance(each, h5t.TypeStringID) for each in types)
-        _copy_attributes(each_attribute(root), to, history if is_text or model.has_history else {})
-        for name, like in models.items():
-            if like is not None:
-                _redirect_attributes(like, file[f"/{name}"], made)
-    _put_cells(model.cells, file)
-    return [file[each.name] for each in results]
+        absent, names, templates = _absent_arrays(model, old), dict[Any, str](), dict[str, Any]()
+        if early and not absent and _copy_surroundings(model, old, results, fd):
+            file = stack.enter_context(_open_target(target))
+        else:
+            fcpl = _with_order_of(old["/"].id.get_create_plist(), old.id.get_create_plist())
+            file = stack.enter_context(_open_target(target, fcpl))
+            names, templates = _copy_file(model, results, old, file, absent)
+        _copy_root_attributes(model, line, old, file)
+        for name, template in templates.items():
+            if template is not None:
+                _copy_attribute_references(template, file[f"/{name}"], names)
+    _write_cells(model.cells, file)
+    return [file[result.name] for result in results]
 
 
-def _put_cells(cells: Cells, file: h5py.File) -> None:
-    """Write the values of coordinates, and the attributes that results have in the place of those of the model."""
+def _copy_root_attributes(model: Model, line: str, old: h5py.File, file: h5py.File) -> None:
+    """Copy the attributes of the root with a new line of history."""
+    new, root = file["/"].id, old["/"].id
+    for attribute in [*open_attributes(new)]:  # of a copied file, whose history would not stay in its place
+        if not hierarchy.has_references(attribute.get_type()):
+            h5a.delete(new, attribute.name)
+    types = [attribute.get_type() for attribute in open_attributes(root) if attribute.name == b"history"]
+    history = conventions.text(hierarchy.attributes_of(root), "history")
+    lines = {"history": f"{line}\n{history}" if history else line}
+    is_text = any(isinstance(tid, h5t.TypeStringID) for tid in types)
+    _copy_attributes(open_attributes(root), new, lines if is_text or model.has_history else {})
+
+
+def _write_cells(cells: Cells, file: h5py.File) -> None:
+    """Write values of coordinates and attributes that differ from those of the model."""
     for name, values in cells.values.items():
         file[name][...] = values
     for name, changes in cells.attributes.items():
         for key, text in changes.items():
             file[name].attrs.pop(key, None)
             if text:
-                _put(file[name].id, key, text)
+                _write_attribute(file[name].id, key, text)
 
 
-def _copy_around(model: Model, old: h5py.File, results: Sequence[_Result], fd: int) -> bool:
-    """Copy a file except the elements that results replace, if it is hardly larger than these; return whether it is."""
-    assert model.source is not None  # noqa: S101 - asked before
-    places, nbytes = [], model.source.nbytes
-    for each in results:
-        if each.like is None or each.left_out or address(each.like.id)[0] != address(old.id)[0]:
+def _copy_surroundings(model: Model, old: h5py.File, results: Sequence[_Result], fd: int) -> bool:
+    """Copy a file without the elements that results replace, if little else is in it; return whether it is copied."""
+    assert model.source is not None  # noqa: S101 - the old file
+    ranges, nbytes = [], model.source.nbytes
+    for result in results:
+        template = result.template
+        if template is None or result.dropped or address(template.id)[0] != address(old.id)[0]:
             return False
-        if (start := each.like.id.get_offset()) is None:
+        if (start := template.id.get_offset()) is None:
             return False
-        places.append((start, start + each.like.id.get_storage_size()))
+        ranges.append((start, start + template.id.get_storage_size()))
     with closing(model.source.open()) as file:
-        is_small = nbytes <= _LARGER * sum(stop - start for start, stop in places)
-        # The time of a change of its attributes would be in the file.
+        is_small = nbytes <= _MAX_COPY_RATIO * sum(stop - start for start, stop in ranges)
+        # The file would record when its attributes were changed.
         has_times = h5o.get_info(old["/"].id).ctime
         if file.fd is None or has_times or not is_small:
             return False
         calls.allocate(fd, nbytes)
-        for (_, start), (stop, _) in pairwise([(0, 0), *sorted(places), (nbytes, nbytes)]):
+        for (_, start), (stop, _) in pairwise([(0, 0), *sorted(ranges), (nbytes, nbytes)]):
             if start < stop:
                 copying.copy_sparse(file.fd, fd, start, stop, start)
     return True
 
 
-class _Target(io.FileIO):
-    """A file that the library writes; the error of the system that it met is raised: h5py raises another one."""
+class _TargetFile(io.FileIO):
+    """A file that the library writes. Its exit raises an error of the system, which h5py turns into another error."""
 
     error: OSError | None = None
 
     def write(self, data: Any, /) -> int:
-        return self._noted(super().write, data)
+        return self._record_error(super().write, data)
 
     def truncate(self, size: int | None = None, /) -> int:
-        return self._noted(super().truncate, size)
+        return self._record_error(super().truncate, size)
 
-    def _noted(self, call: Callable[[Any], int], argument: Any) -> int:
+    def _record_error(self, call: Callable[[Any], int], argument: Any) -> int:
         try:
             return call(argument)
         except OSError as error:
@@ -479,8 +501,8 @@ class _Target(io.FileIO):
             raise self.error from None
 
 
-def _opened(target: Any, fcpl: Any = None, low: int = h5f.LIBVER_V18) -> h5py.File:
-    """Open a file of Python to change it, or begin it anew: the library opens none that has no name."""
+def _open_target(target: Any, fcpl: Any = None, low: int = h5f.LIBVER_V18) -> h5py.File:
+    """Open a Python file to change it, or with `fcpl` to write it anew: the library opens no file without a name."""
     fapl = h5p.create(h5p.FILE_ACCESS)
     fapl.set_fileobj_driver(h5fd.fileobj_driver, target)
     fapl.set_libver_bounds(low, h5f.LIBVER_LATEST)  # copied objects may have types of any version
@@ -490,83 +512,85 @@ def _opened(target: Any, fcpl: Any = None, low: int = h5f.LIBVER_V18) -> h5py.Fi
 
 
 def write(model: Model, line: str, jobs: int, results: Sequence[Array] | None, fd: int) -> list[int]:
-    """Write a file of results, without their elements if these are None, and return where they begin."""
+    """Write a file of results, without their elements if `results` is None, and return the offsets of the results."""
     with ExitStack() as stack:
-        datasets = _created(stack, model, line, fd, early=results is None)
+        datasets = _create_file(stack, model, line, fd, early=results is None)
         for dataset, result in zip(datasets, results or (), strict=results is not None):
-            _fill(dataset, result, jobs)
-        return [each.id.get_offset() or 0 for each in datasets]
+            _write_elements(dataset, result, jobs)
+        return [dataset.id.get_offset() or 0 for dataset in datasets]
 
 
 _Blocks: TypeAlias = Iterator[tuple[tuple[slice, ...], np.ndarray]]  # a selection of an array, and its elements
 
 
-def _fill(dataset: h5py.Dataset, result: Array, jobs: int = 0) -> None:
-    """Write all elements of a dataset; those that are missing as its value for that."""
-    attributes, form = conventions.viewed(hierarchy.attributes_of(dataset.id), dataset.dtype)
+def _write_elements(dataset: h5py.Dataset, result: Array, jobs: int = 0) -> None:
+    """Write all elements of a dataset, with its fill value in place of missing elements."""
+    attributes, form = conventions.with_sign(hierarchy.attributes_of(dataset.id), dataset.dtype)
     form = as_numbers(form)
     native = form.newbyteorder("=")
-    fill = conventions.fill(attributes, native) if native.names is None else None
-    every = list(selections(dataset.shape, dataset.chunks or (), form.itemsize, 0, DECODED_NBYTES // 2))
-    elements = encoded(result, form, [math.prod(shape) for *_, shape in every], fill)
+    fill = conventions.fill_of_result(attributes, native) if native.names is None else None
+    rows = list(selections(dataset.shape, dataset.chunks or (), form.itemsize, 0, DECODED_NBYTES // 2))
+    elements = encoded(result, form, [math.prod(shape) for *_, shape in rows], fill)
     blocks: _Blocks = (
-        (selection, block.view(dataset.dtype).reshape(shape))  # they may be of truth values, or unsigned
-        for (_, selection, shape), block in zip(every, elements, strict=True)
+        (selection, block.view(dataset.dtype).reshape(shape))  # as truth values, or with a sign
+        for (_, selection, shape), block in zip(rows, elements, strict=True)
     )
-    level = _deflate_level(dataset, [selection for _, selection, _ in every]) if hierarchy.is_plain(dataset) else None
-    if level is not None:
-        _write_deflated(dataset, level, blocks, jobs or usable_cores())
-        return
-    inner = h5py.check_vlen_dtype(dataset.dtype)  # of lists, which it does not take in arrays that it makes itself
+    if hierarchy.has_numpy_type(dataset):
+        level = _deflate_level(dataset, [selection for _, selection, _ in rows])
+        if level is not None:
+            _write_deflated(dataset, level, blocks, jobs or usable_cores())
+            return
+    item_type = h5py.check_vlen_dtype(dataset.dtype)
     for selection, block in blocks:
-        if isinstance(inner, np.dtype):
-            lists = np.fromiter((np.asarray(each, inner) for each in block.flat), dataset.dtype, block.size)
+        if isinstance(item_type, np.dtype):  # the library takes lists only in arrays of its own dtype
+            lists = np.fromiter((np.asarray(item, item_type) for item in block.flat), dataset.dtype, block.size)
             dataset.write_direct(lists.reshape(block.shape), dest_sel=selection)
         else:
             dataset[selection] = block
 
 
-def _deflate_level(dataset: h5py.Dataset, chosen: Sequence[Sequence[slice]]) -> int | None:
-    """Return the level of deflate; None if selections are not whole chunks, or small, or filtered otherwise."""
+def _deflate_level(dataset: h5py.Dataset, rows: Sequence[Sequence[slice]]) -> int | None:
+    """Return the level of deflate; None for other filters, small chunks, or rows that are not of whole chunks."""
     plist, chunk = dataset.id.get_create_plist(), dataset.chunks or ()
     filters = [plist.get_filter(number) for number in range(plist.get_nfilters())]
     if [code for code, *_ in filters] not in ([h5z.FILTER_DEFLATE], [h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE]):
         return None
-    are_whole = all(each.start % step == 0 for some in chosen for each, step in zip(some, chunk, strict=False))
+    are_whole = all(axis.start % step == 0 for row in rows for axis, step in zip(row, chunk, strict=False))
     level: int = filters[-1][2][0]
-    return level if are_whole and math.prod(chunk) * dataset.dtype.itemsize >= _LEAST_CHUNK_NBYTES else None
+    return level if are_whole and math.prod(chunk) * dataset.dtype.itemsize >= _MIN_THREAD_NBYTES else None
 
 
 def _write_deflated(dataset: h5py.Dataset, level: int, blocks: _Blocks, nthreads: int) -> None:
-    """Write blocks of whole chunks, which several threads deflate: the library has one."""
-    chunk, is_shuffled = dataset.chunks, dataset.id.get_create_plist().get_nfilters() > 1
+    """Write blocks of whole chunks, which several threads deflate: the library has one thread."""
+    shape, is_shuffled = dataset.chunks, dataset.id.get_create_plist().get_nfilters() > 1
 
-    def deflated(part: np.ndarray) -> bytes:
-        whole = np.zeros(chunk, part.dtype)  # one at an edge of the array ends with zeros
-        whole[tuple(map(slice, part.shape))] = part
-        octets = whole.reshape(-1).view(np.uint8)
-        if is_shuffled:  # the first bytes of all elements, then the second ones
+    def deflate(part: np.ndarray) -> bytes:
+        chunk = np.zeros(shape, part.dtype)  # at an edge of the array it ends with zeros
+        chunk[tuple(map(slice, part.shape))] = part
+        octets = chunk.reshape(-1).view(np.uint8)
+        if is_shuffled:  # the first bytes of all elements, then the second bytes
             octets = np.ascontiguousarray(octets.reshape(-1, part.dtype.itemsize).T)
         return zlib.compress(octets.data, level)
 
-    most = max(1, min(2 * nthreads, _AHEAD_NBYTES // (math.prod(chunk) * dataset.dtype.itemsize)))
-    begun: deque[tuple[tuple[int, ...], Future[bytes]]] = deque()
+    max_queued = max(1, min(2 * nthreads, _DEFLATED_NBYTES // (math.prod(shape) * dataset.dtype.itemsize)))
+    queue: deque[tuple[tuple[int, ...], Future[bytes]]] = deque()
     with ThreadPoolExecutor(nthreads) as pool:
         for selection, block in blocks:
-            first = [each.start for each in selection] + [0] * (block.ndim - len(selection))
-            for number in np.ndindex(*(-(-length // step) for length, step in zip(block.shape, chunk, strict=True))):
-                at = [each * step for each, step in zip(number, chunk, strict=True)]
-                part = block[tuple(slice(each, each + step) for each, step in zip(at, chunk, strict=True))]
-                if len(begun) == most:
-                    dataset.id.write_direct_chunk(begun[0][0], begun.popleft()[1].result())
-                begun.append((tuple(map(sum, zip(first, at, strict=True))), pool.submit(deflated, part)))
-        for place, octets in begun:
-            dataset.id.write_direct_chunk(place, octets.result())
+            offset = [axis.start for axis in selection] + [0] * (block.ndim - len(selection))
+            counts = [-(-length // step) for length, step in zip(block.shape, shape, strict=True)]
+            for number in np.ndindex(*counts):
+                start = [index * step for index, step in zip(number, shape, strict=True)]
+                part = block[tuple(slice(index, index + step) for index, step in zip(start, shape, strict=True))]
+                if len(queue) == max_queued:
+                    dataset.id.write_direct_chunk(queue[0][0], queue.popleft()[1].result())
+                queue.append((tuple(map(sum, zip(offset, start, strict=True))), pool.submit(deflate, part)))
+        for position, chunk in queue:
+            dataset.id.write_direct_chunk(position, chunk.result())
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
-    """Copy a file, and change some of its arrays."""
+    """Write a copy of a file with new elements in some arrays."""
     copy_whole(source, fd)
-    with _Target(os.dup(fd), "r+b") as target, _opened(target) as file:
-        for each in changed:
-            _fill(file[each.name], each)
+    with _TargetFile(os.dup(fd), "r+b") as target, _open_target(target) as file:
+        for array in changed:
+            _write_elements(file[array.name], array)

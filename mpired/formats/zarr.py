@@ -1,7 +1,7 @@
-"""Zarr stores of version 2 and 3, as directories, objects or zip archives, as zarr and xarray write them.
+"""Zarr stores of version 2 and 3 in directories, objects or zip archives, as zarr and xarray write them.
 
-The library opens, decodes and encodes them in a worker, a row of chunks, or of shards, at a time. A chunk that does not
-exist has the fill value. Results are zip archives.
+The library opens, decodes and encodes arrays in a worker, a row of chunks, or of shards, at a time. A chunk that does
+not exist has the fill value. Results are zip archives.
 """
 
 from __future__ import annotations
@@ -41,17 +41,18 @@ from mpired.formats.streamed import SourceFile, errors_of, too_large
 from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
 
 _ROOT = "/"  # the name of an array that is the whole store
-_V2_ALL, _V3_NODE = ".zmetadata", "zarr.json"
-_MARKS = {2: (".zarray", ".zgroup"), 3: (_V3_NODE,)}
-_MAX_DOCUMENT = 16 << 20
+_V2 = 2  # the older of the two versions
+_V2_CONSOLIDATED, _V3_NODE = ".zmetadata", "zarr.json"
+_NODES = {_V2: (".zarray", ".zgroup"), 3: (_V3_NODE,)}  # documents of a node by version
+_MAX_DOCUMENT = 16 << 20  # bytes
 _MAX_NDIM = 64
 _DOUBLE = struct.Struct("<d")
 _BLOSC_NBYTES = 16  # of a header, whose last four bytes are the length of the chunk
-_CHUNK_NBYTES = 4 << 20
+_CHUNK_NBYTES = 4 << 20  # of a chunk of a result without a model
 _MODE = 0o644  # of the members of a result
-_FAILURES = (Exception,)  # of the library
+_ERRORS = (Exception,)  # of the library
 _PACKING = (conventions.SCALE, conventions.OFFSET, conventions.UNSIGNED)
-_OF_TYPE = frozenset({"delta", "fixedscaleoffset", "quantize", "astype", "packbits", "categorize"})  # filters
+_TYPE_FILTERS = frozenset({"delta", "fixedscaleoffset", "quantize", "astype", "packbits", "categorize"})
 
 
 @functools.cache
@@ -62,7 +63,7 @@ def _library() -> Any:
     warnings.filterwarnings("ignore", module="zarr")
     warnings.filterwarnings("ignore", module="numcodecs")
     warnings.filterwarnings("ignore", message="Consolidated metadata is currently not part")
-    # Each worker has one core. A chunk of -0.0 is not one of the fill value 0.0, so every chunk is written.
+    # Each worker has one core. zarr takes a chunk of -0.0 for a chunk of the fill value 0.0, so all chunks are written.
     zarr.config.set({"threading.max_workers": 1, "async.concurrency": 1, "array.write_empty_chunks": True})
     importlib.import_module("numcodecs.registry").codec_registry.pop("pickle", None)  # it would run code of the file
     # Some writers name the codec of strings as if numcodecs had it.
@@ -71,26 +72,26 @@ def _library() -> Any:
     blosc = importlib.import_module("numcodecs.blosc").Blosc
     decode = blosc.decode
 
-    def checked(self: Any, buf: Any, out: Any = None) -> Any:
+    def check_and_decode(self: Any, buf: Any, out: Any = None) -> Any:
         octets = memoryview(buf).cast("B")
         if len(octets) < _BLOSC_NBYTES or int.from_bytes(octets[12:_BLOSC_NBYTES], "little") > len(octets):
             raise ValueError("a chunk of Blosc is cut off")  # numcodecs would read beyond its end
         return decode(self, buf, out)
 
-    blosc.decode = checked
+    blosc.decode = check_and_decode
     return zarr
 
 
 class _Buffers(dict[str, Any]):
-    """Buffers of the library by their keys: those that it writes, and else those of other bytes."""
+    """Buffers of the library by key: new buffers that the library writes, else the bytes of a store or mapping."""
 
-    def __init__(self, others: Mapping[str, bytes] | Store) -> None:
+    def __init__(self, content: Mapping[str, bytes] | Store) -> None:
         super().__init__()
-        self._others = others
+        self._content = content
         self.store = _library().storage.MemoryStore(self)
 
     def __missing__(self, key: str) -> Any:
-        return _library().core.buffer.default_buffer_prototype().buffer.from_bytes(self._others[key])
+        return _library().core.buffer.default_buffer_prototype().buffer.from_bytes(self._content[key])
 
     def array(self, path: str) -> Any:
         """Open an array to change it."""
@@ -98,7 +99,7 @@ class _Buffers(dict[str, Any]):
 
 
 class Store(ArrayFile):
-    """An open store: its keys, their bytes, and the nodes that they describe. The caller closes it."""
+    """An open store: keys with bytes, and the nodes that its documents describe. The caller closes it."""
 
     def begin(self) -> None:
         """Read the keys."""
@@ -107,30 +108,30 @@ class Store(ArrayFile):
             names = self._bytes.names()
         else:
             self.file = zipfile.ZipFile(SourceFile(self._bytes, self._source.nbytes))
-            # Of several members of one name the last counts, as zarr adds one for each change of a document.
+            # zarr appends another member of the same name for each change of a document: the last counts.
             names = [info.filename for info in self.file.infolist() if not info.is_dir()]
         self.names = dict.fromkeys(names)
         parts = [name.rpartition("/") for name in self.names]
-        paths = {version: sorted({path for path, _, last in parts if last in _MARKS[version]}) for version in _MARKS}
-        self.version = 2 if paths[2] and _V3_NODE not in self.names else 3
+        paths = {version: sorted({path for path, _, last in parts if last in _NODES[version]}) for version in _NODES}
+        self.version = _V2 if paths[_V2] and _V3_NODE not in self.names else 3
         self.paths = paths[self.version]
 
     def __getitem__(self, key: str) -> bytes:
         """Return the bytes of a key."""
         if key not in self.names:
             raise KeyError(key)
-        most = _MAX_DOCUMENT if key.rpartition("/")[2] in STORE_DOCUMENTS else self._memory
+        limit = _MAX_DOCUMENT if key.rpartition("/")[2] in STORE_DOCUMENTS else self._memory
         if isinstance(self._bytes, OpenStore):
-            content = self._bytes.content(key, most)
+            content = self._bytes.content(key, limit)
         else:
             with self.file.open(key) as member:
-                content = member.read(most + 1)
-        if len(content) > most:
-            raise too_large(self._source.name, f"{key!r}", len(content), most)
+                content = member.read(limit + 1)
+        if len(content) > limit:
+            raise too_large(self._source.name, f"{key!r}", len(content), limit)
         return content
 
-    def expect(self, keys: Iterable[str]) -> None:
-        """Prefetch keys, of which some may not exist, if they are remote."""
+    def prefetch(self, keys: Iterable[str]) -> None:
+        """Prefetch remote keys, some of which may not exist."""
         if isinstance(self._bytes, OpenStore):
             self._bytes.expect_names(keys, self._memory)
 
@@ -139,35 +140,35 @@ class Store(ArrayFile):
         return [key for name in sorted(STORE_DOCUMENTS) if (key := f"{path}/{name}".lstrip("/")) in self.names]
 
     def document(self, path: str) -> tuple[dict[str, Any], bool]:
-        """Return the document of a node, and whether it is that of an array."""
-        key = next(key for key in self.keys_of(path) if key.rpartition("/")[2] in _MARKS[self.version])
+        """Return the document of a node, and whether the node is an array."""
+        key = next(key for key in self.keys_of(path) if key.rpartition("/")[2] in _NODES[self.version])
         document = json.loads(self[key])
         return document, key.endswith(".zarray") or document.get("node_type") == "array"
 
     def node(self, path: str) -> Any:
         """Open a group or an array."""
         zarr, (_, is_array) = _library(), self.document(path)
-        opened = zarr.open_array if is_array else functools.partial(zarr.open_group, use_consolidated=False)
-        node = opened(self.buffers.store, path=path, mode="r", zarr_format=self.version)
-        dict(node.metadata.attributes)  # else they are not an object
+        open_node = zarr.open_array if is_array else functools.partial(zarr.open_group, use_consolidated=False)
+        node = open_node(self.buffers.store, path=path, mode="r", zarr_format=self.version)
+        dict(node.metadata.attributes)  # raises an error if they are not a JSON object
         _load_codecs(getattr(node.metadata, "codecs", ()))
-        if is_array and (node.size >= 1 << 59 or node.ndim > _MAX_NDIM or 0 in _chunk_of(node)):
-            raise ValueError(f"{node.size} elements in chunks of {_chunk_of(node)} make no sense")
+        if is_array and (node.size >= 1 << 59 or node.ndim > _MAX_NDIM or 0 in _stored_chunk(node)):
+            raise ValueError(f"{node.size} elements in chunks of {_stored_chunk(node)} make no sense")
         return node
 
-    def blocks(self, place: str, start: int = 0) -> Iterator[np.ndarray]:
-        """Yield the elements of an array from one on, in blocks of whole rows of chunks."""
-        array = self.node(place.lstrip(_ROOT))
-        chunk = _chunk_of(array)
-        self.expect(_chunk_keys(array, start // max(1, math.prod((*chunk[:1], *array.shape[1:])))))
-        return self.rows(place, array, chunk, start, self._memory)
+    def blocks(self, location: str, start: int = 0) -> Iterator[np.ndarray]:
+        """Yield the elements of an array from `start` on, in blocks of whole rows of chunks."""
+        array = self.node(location.lstrip(_ROOT))
+        chunk = _stored_chunk(array)
+        self.prefetch(_chunk_keys(array, start // max(1, math.prod((*chunk[:1], *array.shape[1:])))))
+        return self.rows(location, array, chunk, start, self._memory)
 
     def described(self, inputs: InputOptions) -> list[ArrayHeader]:
-        """Describe all arrays, those too that the library does not open."""
+        """Return the headers of all arrays, including those that the library cannot open."""
         if not self.paths:
             raise BufferFileError(self._source.name, "has no documents of groups or arrays")
-        self.expect(key for key in self.names if key.rpartition("/")[2] in STORE_DOCUMENTS)
-        nodes, found = {}, {}
+        self.prefetch(key for key in self.names if key.rpartition("/")[2] in STORE_DOCUMENTS)
+        nodes, headers = {}, {}
         for path in self.paths:
             name = path or _ROOT
             try:
@@ -177,43 +178,43 @@ class Store(ArrayFile):
             except Exception as error:  # noqa: BLE001 - of any kind
                 reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
                 label, reason = f"elements of unknown type ({reason})", f"array {name!r} cannot be opened ({reason})"
-                found[name] = ArrayHeader(name, None, None, label=label, reason=reason)
+                headers[name] = ArrayHeader(name, None, None, label=label, reason=reason)
         variables = []
         for name, node in nodes.items():
+            if not hasattr(node, "shape"):
+                variables.append(Variable(f"{name.lstrip(_ROOT)}/", (), node.metadata.attributes))
+                continue
             dims: Any = getattr(node.metadata, "dimension_names", None) or node.attrs.get(conventions.DIMENSIONS)
-            if not (is_array := hasattr(node, "shape")):
-                dims = ()
-            elif not isinstance(dims, list | tuple):  # as xarray writes them
+            if not isinstance(dims, list | tuple):
                 dims = ("",) * node.ndim
-            path = name if is_array else f"{name.lstrip(_ROOT)}/"
-            variables.append(Variable(path, tuple(each or "" for each in dims), node.metadata.attributes))
-        carried = conventions.carried(variables)
+            variables.append(Variable(name, tuple(dim or "" for dim in dims), node.metadata.attributes))
+        carried = conventions.auxiliary_names(variables)
         for variable, node in zip(variables, nodes.values(), strict=True):
             if hasattr(node, "shape"):
-                found[variable.name] = _described(variable, node, inputs, is_carried=variable.name in carried)
-        return [found[name] for name in (path or _ROOT for path in self.paths) if name in found]
+                headers[variable.name] = _array_header(variable, node, inputs, is_carried=variable.name in carried)
+        return [headers[name] for name in (path or _ROOT for path in self.paths) if name in headers]
 
 
-def _described(variable: Variable, node: Any, inputs: InputOptions, *, is_carried: bool) -> ArrayHeader:
+def _array_header(variable: Variable, node: Any, inputs: InputOptions, *, is_carried: bool) -> ArrayHeader:
     """Describe an array, without the digest of its elements."""
-    values, form, what = _attributes(node), None, f"array {variable.name!r}"
+    attributes, form = _attributes(node), None
     with contextlib.suppress(DatatypeError, TypeError):  # NumPy's strings of any length have no byte order
         from_dtype(node.dtype)
-        values, form = conventions.viewed(values, node.dtype)
-    header = conventions.header(variable.name, node.shape, values, form, inputs, what)
+        attributes, form = conventions.with_sign(attributes, node.dtype)
+    header = conventions.array_header(variable.name, node.shape, attributes, form, inputs, f"array {variable.name!r}")
     if header.packing is not None:
         missing = (header.packing.missing or Missing())._replace(nan=True)
         header = header._replace(packing=header.packing._replace(missing=missing))
-    document, chunk, is_text = node.metadata.to_dict(), _chunk_of(node), node.dtype.kind in "USTmMO"
+    document, chunk, is_text = node.metadata.to_dict(), _stored_chunk(node), node.dtype.kind in "USTmMO"
     if form is None:
         stored = node.dtype if node.dtype.kind in "SUV" else None
         header = header._replace(label="strings" if is_text else dtype_text(node.dtype), stored=stored)
     codecs = [*(document.get("filters") or ()), *(document.get("codecs") or ()), document.get("compressor") or {}]
-    codecs = [each if isinstance(each, dict) else each.get_config() for each in codecs]
-    names = [each.get("id", each.get("name")) for each in codecs]
+    codecs = [codec if isinstance(codec, dict) else codec.get_config() for codec in codecs]
+    names = [codec.get("id", codec.get("name")) for codec in codecs]
     return header._replace(
         carried=(is_text or is_carried) and not inputs.any_type,
-        chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(chunk, node.shape, strict=True)),
+        chunk=tuple(min(step, max(1, length)) for step, length in zip(chunk, node.shape, strict=True)),
         dims=variable.dims,
         storage=", ".join([f"chunks of {chunk}", *(str(name) for name in names if name not in (None, "bytes"))]),
         unset=None,
@@ -221,49 +222,49 @@ def _described(variable: Variable, node: Any, inputs: InputOptions, *, is_carrie
 
 
 def _chunk_keys(array: Any, row: int) -> Iterator[str]:
-    """Yield the keys of the chunks of an array in their order, from a row of them on; it may declare any number."""
-    counts = [-(-length // step) for length, step in zip(array.shape, _chunk_of(array), strict=True)]
+    """Yield the keys of the chunks of an array in their order, from a row of chunks on; there may be very many."""
+    counts = [-(-length // step) for length, step in zip(array.shape, _stored_chunk(array), strict=True)]
     prefix = f"{array.path}/" if array.path else ""
     for number in range(row * math.prod(counts[1:]), math.prod(counts)):
-        place = np.unravel_index(number, counts) if counts else ()
-        yield prefix + array.metadata.encode_chunk_key(tuple(map(int, place)))
+        indices = np.unravel_index(number, counts) if counts else ()
+        yield prefix + array.metadata.encode_chunk_key(tuple(map(int, indices)))
 
 
 def _attributes(array: Any) -> Attributes:
-    """Return the attributes of an array as netCDF has them."""
-    return _as_numbers(array.metadata.attributes, array.fill_value, array.metadata.zarr_format)
+    """Return the attributes of an array in the form of netCDF."""
+    return _from_json(array.metadata.attributes, array.fill_value, array.metadata.zarr_format)
 
 
-def _as_numbers(attributes: Mapping[str, Any], fill: Any, version: int) -> Attributes:
-    """Return attributes in JSON as netCDF has them."""
-    found: dict[str, np.ndarray | str] = {}
+def _from_json(attributes: Mapping[str, Any], fill: Any, version: int) -> Attributes:
+    """Convert attributes in JSON to the form of netCDF: strings, and numbers in one dimension."""
+    converted: dict[str, np.ndarray | str] = {}
     for name, value in attributes.items():
-        new = value
+        plain = value
         if name in conventions.OF_THE_TYPE and isinstance(value, str):
-            # A number that JSON cannot hold, or that xarray writes in base64.
+            # JSON has no such number, or xarray wrote it in base64.
             with contextlib.suppress(ValueError, struct.error):
-                is_word = value in {"NaN", "Infinity", "-Infinity"}
-                new = float(value) if is_word else _DOUBLE.unpack(standard_b64decode(value))[0]
-        with contextlib.suppress(ValueError):  # lists of several depths
-            plain = new if isinstance(new, str) else np.asarray(new).reshape(-1)
+                is_name = value in {"NaN", "Infinity", "-Infinity"}
+                plain = float(value) if is_name else _DOUBLE.unpack(standard_b64decode(value))[0]
+        with contextlib.suppress(ValueError):  # lists of different lengths
+            plain = plain if isinstance(plain, str) else np.asarray(plain).reshape(-1)
             if isinstance(plain, str) or plain.dtype.kind in "iuf":
-                found[name] = plain
-    # In version 2 the fill value is that of xarray, which has an attribute for it in version 3.
-    if fill is not None and version == 2 and isinstance(attributes.get(conventions.DIMENSIONS), list):  # noqa: PLR2004
-        first, own = np.asarray(fill).reshape(-1), found.get(conventions.FILL)
-        found[conventions.FILL] = np.append(first, own) if isinstance(own, np.ndarray) else first
-    return found
+                converted[name] = plain
+    # xarray stores `_FillValue` as the fill value of version 2, and as an attribute of version 3.
+    if fill is not None and version == _V2 and isinstance(attributes.get(conventions.DIMENSIONS), list):
+        value, values = np.asarray(fill).reshape(-1), converted.get(conventions.FILL)
+        converted[conventions.FILL] = np.append(value, values) if isinstance(values, np.ndarray) else value
+    return converted
 
 
 def _load_codecs(codecs: Iterable[Any]) -> None:
-    """Raise the error of the library for a codec that is not installed: those of numcodecs are loaded when needed."""
-    for each in codecs:
-        getattr(each, "_codec", None)
-        _load_codecs(getattr(each, "codecs", ()))
+    """Load codecs of numcodecs, which are loaded at their first use; raises the library's error for a missing codec."""
+    for codec in codecs:
+        getattr(codec, "_codec", None)
+        _load_codecs(getattr(codec, "codecs", ()))
 
 
-def _chunk_of(array: Any) -> tuple[int, ...]:
-    """Return the dimensions of a value of the store: a chunk, or a shard of several."""
+def _stored_chunk(array: Any) -> tuple[int, ...]:
+    """Return the shape of a value of the store: of a chunk, or of a shard of several chunks."""
     chunk: tuple[int, ...] = array.shards or array.chunks
     return chunk
 
@@ -271,98 +272,98 @@ def _chunk_of(array: Any) -> tuple[int, ...]:
 def inspect(source: Source, inputs: InputOptions) -> RankFile:
     """Describe a store by its documents."""
     installed.check(source.name, "Zarr", "zarr", "zarr")
-    return inspect_by(Library(Store, _FAILURES, inputs.context), source, inputs)
+    return inspect_by(Library(Store, _ERRORS, inputs.context), source, inputs)
 
 
 class _ZarrPlan(NamedTuple):
-    """A new store: its documents, with the chunks of changed coordinates, and the arrays that get their chunks."""
+    """A new store without the chunks of results."""
 
-    documents: Mapping[str, bytes]
-    new: Mapping[str, Missing | None]  # the arrays of results by their paths: which values mean missing elements
-    source: Source | None
-    kept: Sequence[str]  # the paths of the arrays whose chunks are copied from the source
+    documents: Mapping[str, bytes]  # of all nodes by key, with the chunks of changed coordinates
+    new: Mapping[str, Missing | None]  # the rules for missing elements of results, by path
+    source: Source | None  # the model
+    kept: Sequence[str]  # paths of arrays whose chunks are copied from the model
 
 
 def prepare(model: Model) -> Encoder:
-    """Say how results like `model` are written: as the arrays of its file, or in chunks compressed by zstd."""
+    """Lay out results like the arrays of the model's file, or in chunks that zstd compresses."""
     installed.check("`to='zarr'`", "Zarr", "zarr", "zarr")
     kept = [name.lstrip(_ROOT) for name in (model.kept.names if model.kept else ())]
-    plan = call_in_worker(model.context, model.subject, _planned, model.buffers, model.source, kept, model.cells)
+    plan = call_in_worker(model.context, model.subject, _plan, model.buffers, model.source, kept, model.cells)
     write = functools.partial(write_in_worker, model.context, model.subject, _write, plan)
     return Encoder(write, tuple(plan.new.values()))
 
 
 @contextlib.contextmanager
-def _opened(source: Source | None) -> Iterator[Store | None]:
-    """Open the store that results are like, if there is one."""
+def _open_model(source: Source | None) -> Iterator[Store | None]:
+    """Open the store that is the model of results, if there is one."""
     name = "the result" if source is None else source.name
-    with errors_of(name, _FAILURES, writes=True), closing(Store(source)) if source else nullcontext() as old:
-        yield old
+    with errors_of(name, _ERRORS, writes=True), closing(Store(source)) if source else nullcontext() as store:
+        yield store
 
 
-def _planned(buffers: Sequence[Array], source: Source | None, kept: Sequence[str], cells: Cells) -> _ZarrPlan:
-    with _opened(source) as old:
+def _plan(buffers: Sequence[Array], source: Source | None, kept: Sequence[str], cells: Cells) -> _ZarrPlan:
+    """Make the documents of a new store."""
+    with _open_model(source) as old:
         documents = _Buffers({})
         if old is not None:
             copied = [path for path in old.paths if path in kept or not old.document(path)[1]]
             documents |= {key: old.buffers[key] for path in copied for key in old.keys_of(path)}
-        new = dict(_create(documents, buffer, old, cells) for buffer in buffers)
+        new = dict(_create_array(documents, buffer, old, cells) for buffer in buffers)
         for path, values in cells.values.items():
             documents.array(path)[...] = values
         for path, changes in cells.attributes.items():
             attributes = {**documents.array(path).attrs, **changes}
             documents.array(path).attrs.put({key: value for key, value in attributes.items() if value != ""})
-        # The root of some has the documents of all nodes, too.
+        # The document of the root may contain the documents of all nodes.
         root = old.document("")[0] if old is not None and "" in old.paths else {}
-        if old is not None and (_V2_ALL in old.names or root.get("consolidated_metadata")):
+        if old is not None and (_V2_CONSOLIDATED in old.names or root.get("consolidated_metadata")):
             _library().consolidate_metadata(documents.store, zarr_format=old.version)
         keys = sorted(documents, key=lambda key: (key.count("/"), key))
-        same = [path for path in kept if path not in cells.values]
-        return _ZarrPlan({key: documents[key].to_bytes() for key in keys}, new, source, same)
+        unchanged = [path for path in kept if path not in cells.values]
+        return _ZarrPlan({key: documents[key].to_bytes() for key in keys}, new, source, unchanged)
 
 
-def _create(documents: _Buffers, buffer: Array, store: Store | None, cells: Cells) -> tuple[str, Missing | None]:
-    """Make the document of the array of a result; return its path, and which of its values mean missing elements."""
+def _create_array(documents: _Buffers, buffer: Array, store: Store | None, cells: Cells) -> tuple[str, Missing | None]:
+    """Make the document of a result; return its path, and its rule for missing elements."""
     dtype, shape = repack_fields(numpy_type(buffer, "zarr").newbyteorder("="), recurse=True), buffer.dimensions
-    are_texts = dtype.hasobject
     path, origin = (buffer.name or "value").lstrip(_ROOT), buffer.origin.lstrip(_ROOT)
     version = 3 if store is None else store.version
     old: Any = None
     if store is not None and buffer.origin and origin in store.paths and store.document(origin)[1]:
         old = store.node(origin)
-    attributes, fill, is_same = _like(old, buffer, dtype)
+    attributes, fill, has_same_type = _model_attributes(old, buffer, dtype)
     if old is not None and old.ndim != len(shape):
         attributes.pop(conventions.DIMENSIONS, None)
-        old, is_same = None, False
-    stored, is_same = old.dtype if is_same else dtype, is_same and old.path == path
+        old, has_same_type = None, False
+    stored, is_copy = old.dtype if has_same_type else dtype, has_same_type and old.path == path
     if buffer.nullable and dtype.kind == "b":
         raise DatatypeError(buffer.datatype.label, "has no value for missing elements in zarr; use `to='parquet'`")
-    if not (is_same or are_texts or _has(dtype, version)):
+    if not (is_copy or dtype.hasobject or _can_store(dtype, version)):
         raise DatatypeError(buffer.datatype.label, "has no form in zarr; use `to='npy'` or `to='npz'`")
-    values = cells.staying(buffer.name, conventions.viewed(_as_numbers(attributes, fill, version), stored)[0])
+    values = cells.staying(buffer.name, conventions.with_sign(_from_json(attributes, fill, version), stored)[0])
     default = conventions.default_fill(dtype) if buffer.nullable and dtype.kind in "iuf" else None
-    if default is not None and not conventions.marks(values):
-        values, is_same = {**values, conventions.FILL: default.reshape(1)}, False
+    if default is not None and not conventions.fill_values(values):
+        values, is_copy = {**values, conventions.FILL: default.reshape(1)}, False
         mark = standard_b64encode(_DOUBLE.pack(default)).decode() if dtype.kind == "f" else int(default)
-        attributes, fill = {**attributes, conventions.FILL: mark}, default[()]  # as xarray has it
-    if is_same and store is not None:
+        attributes, fill = {**attributes, conventions.FILL: mark}, default[()]  # in the form of xarray
+    if is_copy and store is not None:
         documents |= {key: store.buffers[key] for key in store.keys_of(path)}
         array = documents.array(path)
         if array.shape != shape:
             array.resize(shape)
     else:
-        like = _layout(old, shape, stored, version)
+        settings = _layout(old, shape, stored, version)
         names = [name or None for name, _ in buffer.axes]
-        if old is None and version > 2 and any(names):  # noqa: PLR2004 - the first of two versions
-            like["dimension_names"] = names
-        like |= {"zarr_format": version, "attributes": attributes, "fill_value": fill}
-        form = str if are_texts else stored
-        _library().create_array(documents.store, name=path or None, shape=shape, dtype=form, **like)
+        if old is None and version > _V2 and any(names):
+            settings["dimension_names"] = names
+        settings |= {"zarr_format": version, "attributes": attributes, "fill_value": fill}
+        form = str if dtype.hasobject else stored
+        _library().create_array(documents.store, name=path or None, shape=shape, dtype=form, **settings)
     return path, conventions.missing(values, dtype)
 
 
 @functools.cache
-def _has(dtype: np.dtype, version: int) -> bool:
+def _can_store(dtype: np.dtype, version: int) -> bool:
     """Return whether the library writes elements of a type, and reads them as the same type."""
     if dtype.kind in "biufc":
         return dtype.char not in "gG"
@@ -371,69 +372,71 @@ def _has(dtype: np.dtype, version: int) -> bool:
         array = _library().create_array(store, name="x", shape=(1,), dtype=dtype, zarr_format=version)
         array[...] = np.zeros(1, dtype)
         return bool(_library().open_array(store, path="x", mode="r").dtype == dtype)
-    except _FAILURES:
+    except _ERRORS:
         return False
 
 
-def _like(old: Any, buffer: Array, dtype: np.dtype) -> tuple[dict[str, Any], Any, bool]:
-    """Return attributes and fill value of a result that is like an array, and whether its elements are of one type."""
+def _model_attributes(old: Any, buffer: Array, dtype: np.dtype) -> tuple[dict[str, Any], Any, bool]:
+    """Return attributes and fill value of a result modelled on an array, and whether both have the same type."""
     if old is None:
         return {}, None, False
-    values, form = conventions.viewed(_attributes(old), old.dtype)
+    values, form = conventions.with_sign(_attributes(old), old.dtype)
     attributes, fill = dict(old.metadata.attributes), old.fill_value
-    if buffer.origin != buffer.own_name:  # it has other values
-        return {key: value for key, value in attributes.items() if key in conventions.PLACES}, None, False
+    if buffer.origin != buffer.own_name:  # its values have another meaning
+        return {key: value for key, value in attributes.items() if key in conventions.POSITIONS}, None, False
     is_packed = conventions.packing(values, form) is not None
-    is_specified = old.dtype.names is None or old.metadata.zarr_format == 2  # noqa: PLR2004 - structures in version 3
+    is_specified = old.dtype.names is None or old.metadata.zarr_format == _V2  # version 3 does not specify structures
     if not is_packed and is_specified and agrees(buffer.datatype, form):
         return attributes, fill, True
     are_floats = dtype.kind == "f" and old.dtype.kind == "f" and not is_packed
-    lost = (*_PACKING, *(() if are_floats else conventions.OF_THE_TYPE))
-    attributes = {key: value for key, value in attributes.items() if key not in lost}
-    number, new = np.asarray(math.nan if is_packed else fill), None
+    dropped = (*_PACKING, *(() if are_floats else conventions.OF_THE_TYPE))
+    attributes = {key: value for key, value in attributes.items() if key not in dropped}
+    number, converted = np.asarray(math.nan if is_packed else fill), None
     if number.dtype.kind in "iuf" and dtype.kind in "iuf":
-        new = number.astype(dtype) if dtype.kind == "f" else conventions.converted(number, dtype)
-    return attributes, None if new is None else new[()], False
+        converted = number.astype(dtype) if dtype.kind == "f" else conventions.converted(number, dtype)
+    return attributes, None if converted is None else converted[()], False
+
+
+def _layout(old: Any, shape: tuple[int, ...], dtype: np.dtype, version: int) -> dict[str, Any]:
+    """Return settings for a new array: those of an old array of another type, or chunks and zstd if it is None."""
+    if old is None:
+        chunk = [max(1, length) for length in shape]
+        for axis in range(len(chunk)):
+            row_nbytes = math.prod(chunk[axis + 1 :]) * dtype.itemsize
+            chunk[axis] = max(1, min(chunk[axis], _CHUNK_NBYTES // row_nbytes))
+        zstd = {"id": "zstd", "level": 0} if version == _V2 else {"name": "zstd", "configuration": {"level": 0}}
+        return {"chunks": tuple(chunk), "compressors": zstd}
+    filters = [codec for codec in old.filters if type(codec).__name__.lower() not in _TYPE_FILTERS]
+    settings = {"chunks": old.chunks, "shards": old.shards, "filters": filters or None}
+    if version == _V2:
+        keys = {"name": "v2", "separator": old.metadata.dimension_separator}
+        return {**settings, "compressors": old.compressors or None, "chunk_key_encoding": keys, "order": old.order}
+    compressors = []
+    for codec in old.compressors:
+        configuration = codec.to_dict().get("configuration") or {}
+        if "typesize" in configuration:
+            codec = type(codec)(**{**configuration, "typesize": dtype.itemsize})  # noqa: PLW2901 - for the new type
+        compressors.append(codec)
+    keys, names = old.metadata.chunk_key_encoding, old.metadata.dimension_names
+    return {**settings, "compressors": compressors or None, "chunk_key_encoding": keys, "dimension_names": names}
 
 
 def _write(plan: _ZarrPlan, results: Sequence[Array], fd: int) -> None:
-    """Write a store."""
-    with _opened(plan.source) as old, os.fdopen(os.dup(fd), "w+b") as to, zipfile.ZipFile(to, "w") as archive:
+    """Write a new store."""
+    with _open_model(plan.source) as old, os.fdopen(os.dup(fd), "w+b") as file, zipfile.ZipFile(file, "w") as archive:
         for key, content in plan.documents.items():
             archive.writestr(new_member(key, mode=_MODE), content)
         if old is not None:
-            carried = [key for key in old.names if any(_is_chunk(key, path) for path in plan.kept)]
-            old.expect(carried)
-            for key in carried:
+            keys = [key for key in old.names if any(_is_chunk(key, path) for path in plan.kept)]
+            old.prefetch(keys)
+            for key in keys:
                 archive.writestr(new_member(key, mode=_MODE), old[key])
         for path, result in zip(plan.new, results, strict=True):
             _write_chunks(archive, plan.documents, path, result)
 
 
-def _layout(old: Any, shape: tuple[int, ...], dtype: np.dtype, version: int) -> dict[str, Any]:
-    """Return the layout of an array as that of another one, for elements of another type, or without a model."""
-    if old is None:
-        chunk = [max(1, each) for each in shape]
-        for number in range(len(chunk)):
-            rest = math.prod(chunk[number + 1 :]) * dtype.itemsize
-            chunk[number] = max(1, min(chunk[number], _CHUNK_NBYTES // rest))
-        zstd = {"id": "zstd", "level": 0} if version == 2 else {"name": "zstd", "configuration": {"level": 0}}  # noqa: PLR2004
-        return {"chunks": tuple(chunk), "compressors": zstd}
-    filters = [each for each in old.filters if type(each).__name__.lower() not in _OF_TYPE]
-    found = {"chunks": old.chunks, "shards": old.shards, "filters": filters or None}
-    if version == 2:  # noqa: PLR2004 - the first of two versions
-        keys = {"name": "v2", "separator": old.metadata.dimension_separator}
-        return {**found, "compressors": old.compressors or None, "chunk_key_encoding": keys, "order": old.order}
-    sized = []
-    for each in old.compressors:
-        settings = each.to_dict().get("configuration") or {}
-        sized.append(type(each)(**{**settings, "typesize": dtype.itemsize}) if "typesize" in settings else each)
-    keys, names = old.metadata.chunk_key_encoding, old.metadata.dimension_names
-    return {**found, "compressors": sized or None, "chunk_key_encoding": keys, "dimension_names": names}
-
-
 def _is_chunk(key: str, path: str) -> bool:
-    """Return whether a key is of a chunk of an array."""
+    """Return whether a key is that of a chunk of an array."""
     return (not path or key.startswith(f"{path}/")) and key.rpartition("/")[2] not in STORE_DOCUMENTS
 
 
@@ -442,29 +445,29 @@ def _write_chunks(archive: zipfile.ZipFile, documents: Mapping[str, bytes], path
     chunks = _Buffers(documents)
     array = chunks.array(path)
     shape = array.shape or (1,)
-    height, width = (_chunk_of(array) or (1,))[0], math.prod(shape[1:])
-    attributes, form = conventions.viewed(_attributes(array), array.dtype)
-    null = next(iter(conventions.marks(attributes)), math.nan if form.kind in "fc" else None)
+    height, width = (_stored_chunk(array) or (1,))[0], math.prod(shape[1:])
+    attributes, form = conventions.with_sign(_attributes(array), array.dtype)
+    null = next(iter(conventions.fill_values(attributes)), math.nan if form.kind in "fc" else None)
     starts = range(0, shape[0] if width else 0, height)
     counts = [min(height, shape[0] - row) * width for row in starts]
     for row, block in zip(starts, encoded(result, as_numbers(form), counts, null), strict=True):
-        where = slice(row, row + len(block) // width) if array.shape else ()
         if block.dtype.hasobject:  # strings, perhaps as bytes
-            values = np.array([each.decode() if isinstance(each, bytes) else each for each in block], array.dtype)
+            values = np.array([item.decode() if isinstance(item, bytes) else item for item in block], array.dtype)
         else:
             values = block.view(array.dtype)
-        array[where] = values.reshape((-1, *shape[1:]) if array.shape else ())
+        rows = slice(row, row + len(block) // width) if array.shape else ()
+        array[rows] = values.reshape((-1, *shape[1:]) if array.shape else ())
         for key in sorted(chunks):
             archive.writestr(new_member(key, mode=_MODE), chunks.pop(key).to_bytes())
 
 
 def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
-    """Write a store again with new elements in some arrays."""
-    with _opened(source) as old, os.fdopen(os.dup(fd), "w+b") as to, zipfile.ZipFile(to, "w") as archive:
+    """Write a copy of a store with new elements in some arrays."""
+    with _open_model(source) as old, os.fdopen(os.dup(fd), "w+b") as file, zipfile.ZipFile(file, "w") as archive:
         assert old is not None  # noqa: S101 - there is a source
         for key in old.names:
-            if not any(_is_chunk(key, each.name.lstrip(_ROOT)) for each in changed):
+            if not any(_is_chunk(key, array.name.lstrip(_ROOT)) for array in changed):
                 archive.writestr(new_member(key, mode=_MODE), old[key])
-        for each in changed:
-            path = each.name.lstrip(_ROOT)
-            _write_chunks(archive, {key: old[key] for key in old.keys_of(path)}, path, each)
+        for array in changed:
+            path = array.name.lstrip(_ROOT)
+            _write_chunks(archive, {key: old[key] for key in old.keys_of(path)}, path, array)

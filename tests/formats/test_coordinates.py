@@ -13,7 +13,7 @@ from rows import check_refusals, together
 
 import mpired
 from mpired.errors import BufferFileError, InputWarning
-from mpired.formats.conventions import powered
+from mpired.formats.conventions import unit_power
 
 DAYS = [0, 31, 59, 90]  # on which the months of 2001 begin
 MONTHS = ["m0.nc", "m1.nc", "m2.nc"]
@@ -286,10 +286,10 @@ def test_powers_of_units():
         "kg m**-2": "(kg m**-2)2", "days since 2000-01-01": "days2", "s-1": "s-2",
         "m²": "(m²)2", "W m⁻²": "(W m⁻²)2", "no units": "no units", "Unitless": "Unitless", "-": "-",
     }.items():  # fmt: skip
-        assert powered(unit, 2) == squared
-    assert [powered("m s-1", power) for power in (0, 1, 3)] == ["1", "m s-1", "m3 s-3"]
-    assert [powered(unit, 0) for unit in ("", "no units", "m²")] == ["1"] * 3
-    assert powered("m/s", 1) == "m/s"
+        assert unit_power(unit, 2) == squared
+    assert [unit_power("m s-1", power) for power in (0, 1, 3)] == ["1", "m s-1", "m3 s-3"]
+    assert [unit_power(unit, 0) for unit in ("", "no units", "m²")] == ["1"] * 3
+    assert unit_power("m/s", 1) == "m/s"
 
 
 def test_tolerance(tmp_path):
