@@ -153,7 +153,7 @@ class Window:
 
 
 def _first(elements: np.ndarray) -> Any:
-    with np.errstate(over="ignore"):  # see `missing.masked`
+    with np.errstate(over="ignore"):  # NumPy's fill value, 1e20, overflows elements of 16 bits
         return elements.flat[0]
 
 

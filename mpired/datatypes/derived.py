@@ -123,12 +123,8 @@ def _select_blocks(old: TypeMap, stride: int, gsize: int, block: int, numbers: r
     full = len(range(numbers.start, gsize // block, numbers.step))
     short = gsize % block if full < len(numbers) else 0
     whole = combined([Run(old, 0, block, stride)])
-    return combined(
-        [
-            Run(whole, numbers.start * block * stride, full, numbers.step * block * stride),
-            Run(old, (gsize - short) * stride, short, stride),
-        ]
-    )
+    full_blocks = Run(whole, numbers.start * block * stride, full, numbers.step * block * stride)
+    return combined([full_blocks, Run(old, (gsize - short) * stride, short, stride)])
 
 
 def _fastest_first(order: str, *lists: Sequence[Any]) -> list[tuple[Any, ...]]:

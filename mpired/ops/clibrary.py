@@ -50,18 +50,14 @@ class CFunction:
             reason = f"{kernel.path} has changed, and a process cannot load it twice; start the workers again"
             raise UserOpError(kernel.place, reason)
         try:
-            self._function = ctypes.CDLL(self._file)[
-                symbol
-            ]  # a path with a slash, because other names are searched for
+            self._function = ctypes.CDLL(self._file)[symbol]  # by a path, because a name is searched for
         except OSError as error:
-            hint = ""
-            if missing := re.search(r"undefined symbol: (\w+)", str(error)):
-                if missing[1].startswith("MPI_"):
-                    hint = f"; link it with {_BUILD}, by mpicc_abi"
-                elif missing[1].startswith("ompi_"):
-                    hint = (
-                        f"; it is compiled for the handles of Open MPI, compile it with mpicc_abi for those of {_BUILD}"
-                    )
+            hints = {
+                "MPI_": f"link it with {_BUILD}, by mpicc_abi",
+                "ompi_": f"it is compiled for the handles of Open MPI, compile it with mpicc_abi for those of {_BUILD}",
+            }
+            missing = re.search(r"undefined symbol: (MPI_|ompi_)", str(error))
+            hint = f"; {hints[missing[1]]}" if missing else ""
             raise UserOpError(kernel.place, f"cannot be loaded ({error}){hint}") from None
         except AttributeError:
             raise UserOpError(kernel.place, f"there is no symbol {symbol!r} in {kernel.path}") from None
@@ -71,7 +67,7 @@ class CFunction:
         """Apply the function to copies between canaries, in calls of at most `max_count` elements."""
         step = self.max_count
         if datatype.is_spread and pieces.overlaps(datatype.typemap, len(invec)) is not False:
-            step = 1  # elements that overlap are copied one by one
+            step = 1  # a call for each element, because elements overlap
         for start in range(0, len(invec), step):
             part = slice(start, start + step)
             lower, upper = _Operand(0, invec[part], datatype), _Operand(1, inoutvec[part], datatype)

@@ -7,7 +7,6 @@ returns an element of a datatype, as an array without dimensions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -54,11 +53,11 @@ one = _identity(lambda form: form.type(1))
 all_bits = _identity(lambda form: ~form.type(0))
 
 
-@dataclass(eq=False)
 class UserIdentity:
-    """The identity of a user-defined op."""
+    """The identity of a user-defined op: a number, or a list with a number for each field."""
 
-    value: Any  # a number, or a list with a number for each field
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
     def __str__(self) -> str:
         return str(self.value)

@@ -73,7 +73,7 @@ class Op(NamedTuple):
     datatypes: tuple[str, ...] = ()  # the names of the datatypes that the op takes; empty for all of its groups
     user: bool = False  # whether the op is user-defined
     isolated: bool = False  # whether the code runs in workers only, because it is from a file or a package
-    is_function: bool = False  # whether the op is a function of this process, which cannot run in workers
+    is_function: bool = False  # whether the op is a function of this process, which workers do not get
     rounds: Group = Group(0)  # the groups of datatypes on which the op rounds, so that the order of ranks matters
     exact: Callable[[Any, Any], Any] | None = None  # the op on Python numbers, for ops that can overflow
     exact_state: Callable[[Op, Datatype, int], Any] | None = None  # makes the state of sums that are rounded once

@@ -74,9 +74,8 @@ def resolve(op: OpLike, timeout: float | None = None, use: Use = Use.REDUCE) -> 
         return _op_of_text(op, timeout, use)
     if name := mpi4py_objects.op_name(op):
         return table.get(name)
-    return next(
-        (row for row in (*table.OPS, *table.STATISTICS) if any(op is synonym for synonym in row.synonyms)), None
-    )
+    rows = (*table.OPS, *table.STATISTICS)
+    return next((row for row in rows if any(op is function for function in row.synonyms)), None)
 
 
 def _op_of_text(text: str, timeout: float | None, use: Use) -> Op:
@@ -178,7 +177,7 @@ def _label(op: Op) -> str:
 
 def summary(ops: Sequence[Op]) -> tuple[str, ...]:
     """Return descriptions of the rules in use, except that for NaN; a rule of some ops is followed by their names."""
-    names_of_rule: dict[str, list[str]] = {}
+    names_by_rule: dict[str, list[str]] = {}
     for op in ops:
         rules, wide, result = op.rules, op.rules.accumulate_in, op.rules.result_type
         descriptions = (
@@ -193,9 +192,9 @@ def summary(ops: Sequence[Op]) -> tuple[str, ...]:
             rules.weights and "weighted",
         )
         for description in filter(None, descriptions):
-            names_of_rule.setdefault(str(description), []).append(_label(op))
+            names_by_rule.setdefault(str(description), []).append(_label(op))
     return tuple(
-        rule if len(names) == len(ops) else f"{rule} ({', '.join(names)})" for rule, names in names_of_rule.items()
+        rule if len(names) == len(ops) else f"{rule} ({', '.join(names)})" for rule, names in names_by_rule.items()
     )
 
 

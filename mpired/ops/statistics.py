@@ -102,13 +102,9 @@ class Sum(_Numbers):
         """Return the sum; an exact sum is rounded to a form."""
         if not self.op.rules.exact:
             return self.planes[0]
-        return exact.rounded(self.planes, form or self.wide, self._all_terms())
-
-    def _all_terms(self) -> Iterator[np.ndarray]:
-        """Yield the terms of the ranks so far, with 0 for elements that are left out."""
-        for rank, (elements, valid) in enumerate(self.so_far()):
-            for term in self.terms(elements, rank):
-                yield _zeroed(term, valid)
+        ranks = enumerate(self.so_far())
+        terms = (_zeroed(term, valid) for rank, (elements, valid) in ranks for term in self.terms(elements, rank))
+        return exact.rounded(self.planes, form or self.wide, terms)
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the sum, rounded to the datatype of the results."""

@@ -37,7 +37,7 @@ class MemoryForm:
 
     @property
     def origin(self) -> int:
-        """The byte of an element with displacement 0; negative, or past the end, if the element begins elsewhere."""
+        """The byte of an element with displacement 0, which may be outside the element."""
         typemap = self.typemap
         return 0 if typemap.true_lb >= 0 and typemap.true_ub <= typemap.extent else -typemap.true_lb
 
