@@ -67,7 +67,8 @@ def read_request(
     group_b = options["group_b"]
     if group_b is not None and not list(group_b):
         raise UsageError("`group_b`", "has no ranks; leave it out for one group")
-    op_list = _resolve(ops.each_of(op) if collective.several and ops.is_list(op) else [op], options)
+    named = ops.each_of(op) if collective.several and ops.is_list(op) else [cast("ops.OpLike", op)]
+    op_list = _resolve(named, options)
     inputs = _input_options(op_list, options, context)._replace(in_place="in_place" in collective.fixed)
     if options["in_place"] and not inputs.in_place and options["accumulate_in"] is None:
         inputs = inputs._replace(op=None)  # the op's wider datatype may not fit into the root's file

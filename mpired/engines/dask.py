@@ -115,10 +115,16 @@ class Dask(Futures):
         return future
 
     def run(
-        self, function: Callable[[Any], Any], items: Iterable[Any], jobs: int, *, isolated: bool = False
+        self,
+        function: Callable[[Any], Any],
+        items: Iterable[Any],
+        jobs: int,
+        *,
+        isolated: bool = False,
+        pinned: bool = False,
     ) -> Generator[Any, None, None]:
         """Apply the function to every item, at most `jobs` at a time; yield the results as they arrive."""
-        yield from super().run(function, items, jobs, isolated=isolated)
+        yield from super().run(function, items, jobs, isolated=isolated, pinned=pinned)
         if not self._workers().keys() >= set(self._addresses):  # a worker was lost: count the tasks that began again
             story = self._ask(self._client.scheduler.get_story, keys_or_stimuli=self._keys)
             starts = Counter(key for key, old, new, *_ in story if old != new == "processing")
