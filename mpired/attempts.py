@@ -52,7 +52,7 @@ _R = TypeVar("_R")
 _C = TypeVar("_C", bound=Planned)
 
 
-def repeated(call: Callable[[Context], _R], arguments: Iterable[RankArgument], context: Context) -> _R:
+def retry(call: Callable[[Context], _R], arguments: Iterable[RankArgument], context: Context) -> _R:
     """Return the result of a call, which is repeated if an input changes while the call reads it."""
     engine, attempt, inputs = context.engine or LOCAL, 0, [*paths(arguments)]
     if (context.dry_run or not engine.same_host) and (stream := _stream(inputs)):  # before a byte of it is read

@@ -34,7 +34,7 @@ class Context(NamedTuple):
     max_memory: int | None = None  # bytes of all processes together; None without a limit
     max_open_files: int | None = None  # of each process; None without a limit
     lock_timeout: float = LOCK_TIMEOUT  # seconds
-    is_of_group: bool = False  # whether `max_memory` is the limit of the control group
+    is_group_limit: bool = False  # whether `max_memory` is the limit of the control group
     jobs: int = 0  # maximum number of workers; 0 for all workers of the engine
     spread: str = "elements"  # what workers divide: "elements", "ranks", or "auto" to limit the open files
     engine: Any = None  # `Engine`; None for the pool of this process
@@ -51,12 +51,12 @@ class Context(NamedTuple):
     def of(cls, options: Options, **settings: Any) -> Context:
         """Return the context of a call with these checked options and other settings."""
         memory, seconds, open_files = map(options.get, ("max_memory", "lock_timeout", "max_open_files"))
-        is_of_group = memory is None and (memory := usable_memory()) is not None
+        is_group_limit = memory is None and (memory := usable_memory()) is not None
         context = cls(
             memory,
             open_files,
             LOCK_TIMEOUT if seconds is None else seconds,
-            is_of_group,
+            is_group_limit,
             options.get("jobs", 0),
             options.get("spread", "auto"),
             **settings,
@@ -66,13 +66,13 @@ class Context(NamedTuple):
         return context
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Context, (self.max_memory, self.max_open_files, self.lock_timeout, self.is_of_group)
+        return Context, (self.max_memory, self.max_open_files, self.lock_timeout, self.is_group_limit)
 
     def check_memory(self, needed: int) -> None:
         """Raise `UsageError` if the memory limit is below `needed` bytes."""
         if self.max_memory is not None and self.max_memory < needed:
             reason = f"{self.max_memory} bytes is too little, one process needs {-(-needed >> 20)}M"
-            reason += "; it is the limit of the control group, give more to try it all the same" * self.is_of_group
+            reason += "; it is the limit of the control group, give more to try it all the same" * self.is_group_limit
             raise UsageError("`max_memory`", reason)
 
     def spare_memory(self, needed: int) -> int | None:
@@ -81,7 +81,7 @@ class Context(NamedTuple):
 
     def allowed(self, nbytes: int, default: int) -> int:
         """Return `nbytes` of memory, but at most `default` if the limit is not from the user."""
-        return min(nbytes, default) if self.is_of_group else nbytes
+        return min(nbytes, default) if self.is_group_limit else nbytes
 
     def check_open_files(self, needed: int) -> None:
         """Raise `UsageError` if the limit of open files is below `needed`."""

@@ -37,7 +37,7 @@ _LOADING = threading.RLock()  # reentrant, because a package may use mpired duri
 
 
 @contextlib.contextmanager
-def loading() -> Iterator[None]:
+def redirect_output() -> Iterator[None]:
     """Redirect the output of packages during their import to standard error, away from a result."""
     # Only one thread at a time, because standard output belongs to the process.
     with _LOADING, contextlib.redirect_stdout(sys.stderr):
@@ -52,10 +52,10 @@ def check(subject: str, description: str, library: str, extra: str) -> None:
 
 
 @contextlib.contextmanager
-def importing(library: str) -> Iterator[None]:
+def import_library(library: str) -> Iterator[None]:
     """Convert an error of the import of a library to `UsageError`."""
     try:
-        with loading():
+        with redirect_output():
             yield
     except (MemoryError, MpiredError):
         raise
@@ -67,6 +67,6 @@ def importing(library: str) -> Iterator[None]:
         raise UsageError(library, reason) from error
 
 
-def homes(points: Sequence[Any]) -> str:
+def describe_points(points: Sequence[Any]) -> str:
     """Return the objects and packages of entry points, for messages."""
     return ", ".join(sorted(f"{point.value} of {point.dist.name}" for point in points))

@@ -140,7 +140,7 @@ def track(items: Iterable[_T], _total: int = 0) -> Iterator[_T]:
 no_progress: Progress = track
 
 
-def shown_by(show: Callable[[range], Iterable[object]]) -> Progress:
+def progress_from(show: Callable[[range], Iterable[object]]) -> Progress:
     """Return the progress that a function such as `tqdm` shows; it gets a range with an item for each megabyte."""
     if not callable(show):
         raise UsageError(
@@ -203,27 +203,27 @@ def collect_warnings(also: Listener) -> Iterator[list[MpiredWarning]]:
         _listener.reset(token)
 
 
-def masked(count: int, name: str, values: str, hint: str = "") -> MaskedWarning:
+def masked_warning(count: int, name: str, values: str, hint: str = "") -> MaskedWarning:
     """Return the warning of valid elements of a result that are equal to a fill value; `hint` names other formats."""
     text = f"{number(count, 'element')} of {name} came out {values}, so that readers of the result take them as missing"
     hint = f"give its attributes other values{hint and ', or '}{hint}"
     return MaskedWarning(f"{text}; {hint}", {"buffer": name, "count": count})
 
 
-def unset(count: int, name: str, hint: str) -> InputWarning:
+def unset_warning(count: int, name: str, hint: str) -> InputWarning:
     """Return the warning of input elements that are equal to netCDF's default fill value, which no attribute names."""
     subject = f"{number(count, 'element')} of {name} {'has' if count == 1 else 'have'}"
     return InputWarning(f"{subject} netCDF's default fill value, which no attribute names, and is combined; {hint}")
 
 
-def order(first: str, second: str, where: str) -> OrderWarning:
+def order_warning(first: str, second: str, where: str) -> OrderWarning:
     """Return the warning of two adjacent ranks in descending order of their numbers."""
     return OrderWarning(
         f"{first} came before {second}, and the order shows in the {where}; `sort='natural'` sorts by number"
     )
 
 
-def processors(op: object, workers: Sequence[tuple[str, frozenset[str]]]) -> list[ProcessorWarning]:
+def processor_warnings(op: object, workers: Sequence[tuple[str, frozenset[str]]]) -> list[ProcessorWarning]:
     """Return the warning of a user-defined op if workers (host, features of its processor) have different features."""
     all_features = frozenset[str]().union(*(features for _, features in workers))
     for host, features in workers:
@@ -234,7 +234,9 @@ def processors(op: object, workers: Sequence[tuple[str, frozenset[str]]]) -> lis
     return []
 
 
-def same_files(targets: Sequence[object], origins: Sequence[object], indices: object = None) -> list[SameFileWarning]:
+def same_file_warnings(
+    targets: Sequence[object], origins: Sequence[object], indices: object = None
+) -> list[SameFileWarning]:
     """Return a warning for each origin or map that is also a target or another origin."""
     groups = [("target", targets), ("origin", origins), ("map", [indices])]
     first: dict[tuple[int, int], str] = {}
@@ -251,7 +253,7 @@ def same_files(targets: Sequence[object], origins: Sequence[object], indices: ob
     return same
 
 
-def known_content(names: Sequence[str]) -> list[SameContentWarning]:
+def same_content_warnings(names: Sequence[str]) -> list[SameContentWarning]:
     """Return the warning of origins that `once` counts although other origins had the same content."""
     if not names:
         return []
@@ -264,7 +266,7 @@ def known_content(names: Sequence[str]) -> list[SameContentWarning]:
     return [SameContentWarning(f"{subject} {predicate}")]
 
 
-def unread(op: object, origins: Iterable[object]) -> list[UnusedWarning]:
+def unused_warnings(op: object, origins: Iterable[object]) -> list[UnusedWarning]:
     """Return a warning for each origin of an op that does not use origins (MPI-4.1, 12.3.4)."""
     names = (str(origin) if isinstance(origin, str | os.PathLike | int | float) else "the origin" for origin in origins)
     return [UnusedWarning(f"{shortened(name)} is not used: {op} only reads the target") for name in names]

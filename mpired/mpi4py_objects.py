@@ -95,7 +95,7 @@ def op_name(op: object) -> str | None:
     return next(name for name in dir(mpi) if isinstance(value := getattr(mpi, name), mpi.Op) and value == op)
 
 
-def created(op: object) -> tuple[Callable[[Any, Any, Any], Any], bool] | None:
+def user_function(op: object) -> tuple[Callable[[Any, Any, Any], Any], bool] | None:
     """Return the function of a user-defined op of mpi4py, and whether it commutes; None for other objects."""
     # An op in C, and an op without a Python function, are called by MPI_Reduce_local.
     mpi = module()

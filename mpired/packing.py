@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from mpired.context import BASE_NBYTES, Context
-from mpired.datatypes import Datatype, parse, unit_of
+from mpired.datatypes import Datatype, parse, repeated_unit
 from mpired.datatypes.typemap import transfer
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
 from mpired.files import calls, copying
@@ -26,9 +26,9 @@ from mpired.files.scratch import Compression, Scratch
 from mpired.files.transaction import Output, open_output
 from mpired.files.urls import check_are_files
 from mpired.formats import RAW, Array, FlatLayout, InputOptions, Layout, Model, output_format, recognise, spread
-from mpired.formats.array import blocks, within_budget
+from mpired.formats.array import blocks, limit_decoding
 from mpired.formats.convert import as_in, byte_order, in_form
-from mpired.formats.recognise import check_raw_suffix, check_records, unpacked
+from mpired.formats.recognise import check_raw_suffix, check_records, decompressed
 from mpired.formats.spread import Records
 from mpired.log import Progress, step
 from mpired.options import INPUTS, PACKED, RECORDS, Options, PathLike, part
@@ -52,7 +52,7 @@ class PackedUnit(NamedTuple):
     def of(cls, inputs: InputOptions, datatype: Datatype, *, as_bytes: bool) -> PackedUnit:
         """Return the unit of a datatype; with `as_bytes` a byte if NumPy has no dtype of the entries."""
         try:
-            unit = unit_of(datatype)
+            unit = repeated_unit(datatype)
             return cls(unit, datatype.size // unit.size, unit.packed_form.newbyteorder(inputs.order))
         except DatatypeError:
             if not as_bytes:
@@ -178,7 +178,7 @@ def plan_pack(file: PathLike, output: str, options: Options, context: Context, *
     inputs, datatype = _record_options(options, context)
     check_are_data([output])
     limit = None if inputs.count is None else Records(datatype, inputs.count, inputs.offset).reach[1]
-    source = unpacked(open_source(os.fspath(file), context, limit), inputs)
+    source = decompressed(open_source(os.fspath(file), context, limit), inputs)
     check_no_input([output], [(source, "the records"), (options["types"], "the named datatypes")])
     check_records(source, inputs.offset)
     records = Records.of(source, datatype, inputs.offset, inputs.count)
@@ -207,7 +207,7 @@ class Unpacking(Transfer):
         """Write the bytes of the target or zeros, and then the elements over them."""
         with calls.errors_name(output.name):
             if self.target is None:
-                self.records.make_room(output.fd)
+                self.records.reserve_space(output.fd)
             else:
                 with closing(self.target.open()) as file:
                     copying.copy_file(local_fd(file), output.fd)
@@ -242,14 +242,14 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
     check_no_input([output if into is None else os.fspath(into)], [(options["types"], "the named datatypes")])
     packed_inputs = InputOptions.of(part(INPUTS, part(PACKED, options)), context)
     units, unit = _open_packed(os.fspath(packed), inputs, datatype, packed_inputs)
-    units = context.worker.decoding(within_budget(units, context))
+    units = context.worker.decoding(limit_decoding(units, context))
     context.check_memory(BASE_NBYTES)
     if units.fortran_order and sum(dim > 1 for dim in units.shape or ()) > 1:
         reason = f"is in Fortran order, and an element is taken from a row of {units.shape}"
         raise BufferFileError(units.source.name, f"{reason}; save it with numpy.ascontiguousarray")
     records = Records(datatype, _count_elements(units, unit, inputs), inputs.offset)
     records.check_starts()
-    records.check_apart("say a larger extent with resized(LB,EXTENT,TYPE), or fewer with `count`")
+    records.check_disjoint("say a larger extent with resized(LB,EXTENT,TYPE), or fewer with `count`")
     if into is None:
         check_raw_suffix(output)
         check_no_input([output], [(units.source, "the packed elements")])
@@ -263,7 +263,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
     if is_stream(path):
         raise UsageError("`into`", f"{path} is a stream; give a file")
     check_are_files([path])
-    target = open_source(path, context).kept()
+    target = open_source(path, context).seekable()
     check_records(target, inputs.offset)
     records.check_inside(target)
     return Unpacking(records, unit, (units.source, target), path, RAW.name, True, units, target=target)  # noqa: FBT003
@@ -274,7 +274,7 @@ def _open_packed(
 ) -> tuple[Array, PackedUnit]:
     """Open a file of units, or of whole elements such as a reduction writes, and return its array and its unit."""
     # The source is opened once, because the bytes of a stream can be read only once.
-    source = unpacked(open_source(path, packed_inputs.context), packed_inputs._replace(datatype=datatype))
+    source = decompressed(open_source(path, packed_inputs.context), packed_inputs._replace(datatype=datatype))
     unit = PackedUnit.of(inputs, datatype, as_bytes=not inputs.is_external)
     order = inputs.byte_order or inputs.type_order
     packed_inputs = packed_inputs._replace(byte_order=order, datarep=inputs.datarep, packed=True)

@@ -87,7 +87,7 @@ def _digest(task: tuple[int, Source]) -> tuple[int, str]:
     return index, digest.hexdigest()
 
 
-def found(path: str, embedded: str | None) -> dict[str, Any] | None:
+def read_record(path: str, embedded: str | None) -> dict[str, Any] | None:
     """Return the record of a file, `embedded` or in a sidecar, with its location; None if the file has no record."""
     where, text, is_older = path, embedded, False
     try:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from mpired import log
 from mpired.api.outcome import as_arrays
 from mpired.api.signatures import as_path, as_rank, as_ranks, with_options
-from mpired.attempts import carry_out, repeated
+from mpired.attempts import carry_out, retry
 from mpired.collectives.call import plan_call, plan_fold
 from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import group_plans, model_of
@@ -90,14 +90,14 @@ def _call(
             path = output if output is None or isinstance(output, str) else as_path(output, "output")
             plan = partial(plan_call, name, arguments, op, path, options)
             with log.collect_warnings(also=log.warn_caller) as warnings:
-                call = repeated(partial(carry_out, plan, inputs), inputs, context)
+                call = retry(partial(carry_out, plan, inputs), inputs, context)
             return summarise(call, warnings)
         for keyword in ("to", "overwrite", "link", "header", "level", "provenance"):
             if options[keyword] != DEFAULTS[keyword]:
                 raise UsageError(f"`{keyword}`", "is for files; name them with `output`, or leave it out")
         request = partial(read_request, collective, arguments, op, options)
         by_op = is_list(op)
-        groups = repeated(lambda context: _results(request(context), by_op=by_op), inputs, context)
+        groups = retry(lambda context: _results(request(context), by_op=by_op), inputs, context)
     if collective.to_root:
         return groups[0][options["root"]]
     return groups[0] if len(groups) == 1 else tuple(groups)
@@ -269,6 +269,6 @@ def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, *, context: Contex
         The figures of the call.
     """
     pair: Any = [as_rank(invec, "invec"), as_path(inoutvec, "inoutvec")]
-    log.warn(*log.same_files([inoutvec], [invec]))
+    log.warn(*log.same_file_warnings([inoutvec], [invec]))
     summary: Summary = _call("reduce-local", pair, op, None, context, options)
     return summary

@@ -43,7 +43,7 @@ def info(path: Rank, *, context: Context, **options: Any) -> RankFile:
         combined. `obstacle` is the reason why a file has no buffers.
     """
     rank = ArrayRank("array", path) if isinstance(path, np.ndarray) else as_rank(path, "path")
-    return attempts.repeated(partial(look, rank, options), [rank], context)
+    return attempts.retry(partial(look, rank, options), [rank], context)
 
 
 def look(rank: RankArgument, options: Options, context: Context) -> RankFile:

@@ -20,7 +20,7 @@ from mpired.context import Context
 from mpired.errors import MpiredError, UsageError
 from mpired.files.urls import signed
 from mpired.formats.memory import ArrayRank, OpenFile, RankObject
-from mpired.log import log_steps, no_progress, shown_by
+from mpired.log import log_steps, no_progress, progress_from
 from mpired.options import Group, Option, checked, keyword, rows
 from mpired.ranks.order import RankArgument
 
@@ -77,7 +77,7 @@ def _with_options(group: Group, function: _F) -> _F:
                 keywords |= checked(keys, options)
                 show = keywords.pop("progress", None)
                 if "context" in parameters:
-                    progress = no_progress if show is None else shown_by(show)
+                    progress = no_progress if show is None else progress_from(show)
                     keywords["context"] = Context.of(keywords, progress=progress, record=record)
                 result = function(*_hide_queries(arguments), **keywords)
             except (MpiredError, OSError) as error:  # an error of the caller, which frames of mpired do not explain

@@ -11,7 +11,7 @@ import numpy as np
 
 from mpired.api.outcome import as_numpy, in_shape
 from mpired.api.signatures import as_path, as_rank, with_options
-from mpired.attempts import repeated
+from mpired.attempts import retry
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError
 from mpired.files.recovery import Recovered, recover_files
@@ -100,7 +100,7 @@ class Window:
         items: Any = origin if isinstance(origin, list | tuple) else [origin]
         origins = rank_list([as_rank(item, f"origin {number}") for number, item in enumerate(items)], options)
         plan = partial(plan_accumulate, self.paths, origins, op, options)
-        result = repeated(lambda context: transact(plan(context)), origins, context)
+        result = retry(lambda context: transact(plan(context)), origins, context)
         return len(result.request.origins) - len(result.skipped)
 
     @with_options(*FETCH, "progress")
@@ -161,7 +161,7 @@ def _fetch(plan: Callable[[Context], WindowRequest], context: Context, *origins:
     """Carry out a call whose origins are files or values, and return the old elements."""
     inputs = [os.fspath(origin) if isinstance(origin, os.PathLike) else origin for origin in origins]
     ranks = [origin for origin in inputs if isinstance(origin, str | RankObject)]
-    result = repeated(lambda context: transact(plan(context)), ranks, context)
+    result = retry(lambda context: transact(plan(context)), ranks, context)
     assert result.fetched is not None  # noqa: S101 - the request has `fetch`
     (model,) = result.fetched_model.buffers
     elements = as_numpy(np.ma.getdata(result.fetched), model.datatype, model.form)

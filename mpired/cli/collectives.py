@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from mpired import log
-from mpired.attempts import carry_out, repeated
+from mpired.attempts import carry_out, retry
 from mpired.cli import params
 from mpired.cli.messages import exit_if_skipped, pending_warnings, print_plan, print_summary
 from mpired.collectives.call import plan_call
@@ -129,7 +129,7 @@ def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Any) -> None:
     One application of the op, INVEC the lower rank. The file appears with the result, whole and durable, or
     stays as it was; what a raw file has before and after its elements stays.
     """
-    log.warn(*log.same_files([inoutvec], [invec]))
+    log.warn(*log.same_file_warnings([inoutvec], [invec]))
     _combine("reduce-local", [invec, inoutvec], op, None, options)
 
 
@@ -150,7 +150,7 @@ def _combine(
     plan = partial(plan_call, name, ranks, op, output, options, terminal=terminal)
     with connected(options) as engine:
         context = params.context()._replace(engine=engine)
-        call = repeated(partial(carry_out, plan, inputs), inputs, context)
+        call = retry(partial(carry_out, plan, inputs), inputs, context)
     if context.dry_run:
         print_plan(describe_call(call), [source.name for source in call.sources])
     else:

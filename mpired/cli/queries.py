@@ -14,7 +14,7 @@ import click
 
 from mpired import interrupts, ops, provenance
 from mpired.api.queries import look
-from mpired.attempts import repeated
+from mpired.attempts import retry
 from mpired.cli import params
 from mpired.cli.messages import exit_if_skipped, pending_warnings, print_answer, report, with_flags
 from mpired.cli.pages import describe_file, json_lines, lines_of, page_lines, write
@@ -80,7 +80,7 @@ def _describe(rank: RankArgument, inputs: Options, context: Context) -> dict[str
         can_reread = not file.obstacle and not file.source.is_sequential
         return describe_file(file), format_named(file.format).provenance(file.source) if can_reread else None
 
-    contents, stored_record = repeated(describe, (), context)
+    contents, stored_record = retry(describe, (), context)
     path = next(paths([rank]), "")
     with of_file(path) as keys:
         try:
@@ -92,7 +92,7 @@ def _describe(rank: RankArgument, inputs: Options, context: Context) -> dict[str
             date = time.strftime(_DATE, time.gmtime(entry.seconds)) if entry.seconds else None
             last.append({"key": entry.text or entry.key.hex(), "date": date})
         once_keys = {"count": keys.count, "last": last, "obstacle": obstacle}
-    record = None if is_stream(path) else provenance.found(path, stored_record)
+    record = None if is_stream(path) else provenance.read_record(path, stored_record)
     return contents | {"once_keys": once_keys, "provenance": record}
 
 

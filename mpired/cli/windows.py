@@ -174,7 +174,7 @@ def _call(
             output.send(targets[0], has_changed=any(update.protocols))
         return update
 
-    update = attempts.repeated(attempt, inputs, params.context())
+    update = attempts.retry(attempt, inputs, params.context())
     if isinstance(update, Description):
         messages.print_plan(update, inputs, "origin")
         return

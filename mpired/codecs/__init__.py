@@ -153,6 +153,6 @@ def by_suffix(path: str) -> Codec | None:
     return _BY_SUFFIX.get(os.path.splitext(path)[1].lower())
 
 
-def stripped(path: str) -> str:
+def strip_suffix(path: str) -> str:
     """Return a path without the suffix of a codec."""
     return os.path.splitext(path)[0] if path.lower().endswith(SUFFIXES) else path

@@ -20,7 +20,7 @@ from mpired.context import Context
 from mpired.errors import MpiredError, UsageError, with_others
 from mpired.files import calls
 from mpired.files.lock import LockedTargets
-from mpired.files.places import check_are_data, in_the_way, is_stream
+from mpired.files.places import check_are_data, existing_output_errors, is_stream
 from mpired.files.scratch import Scratch
 from mpired.files.transaction import Output, Transaction, open_output
 from mpired.files.update import ChangedFile
@@ -137,7 +137,7 @@ def plan_call(  # noqa: PLR0913 - the parts of a call
         request = read_request(collective, ranks, op, options, context, outputs)
     except (MpiredError, OSError) as error:
         new = outputs if collective.to_root and not options["overwrite"] else ()
-        raise with_others(error, in_the_way(new)) from None
+        raise with_others(error, existing_output_errors(new)) from None
     groups = [*group_plans(request)]
     results = tuple(results_of(group_plan, request, terminal=terminal) for group_plan in groups)
     all_results = [result for group_results in results for result in group_results]

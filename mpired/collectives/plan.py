@@ -20,11 +20,11 @@ from mpired.errors import UsageError
 from mpired.files import calls, mounts
 from mpired.files.lock import descriptors_of
 from mpired.formats import Array, RankFile, format_named
-from mpired.formats.array import UNKNOWN_COUNT, stored_array, within_memory
+from mpired.formats.array import UNKNOWN_COUNT, stored_array, with_memory_limit
 from mpired.ops import Op
-from mpired.ops.state import state_of
+from mpired.ops.state import make_state
 from mpired.sources.local import LocalSource
-from mpired.sources.stream import unpacking_nbytes
+from mpired.sources.stream import decompression_nbytes
 
 # Blocks of this size stay in the second-level cache; blocks of 1 MiB were measured a third slower.
 _BLOCK_BYTES = 256 << 10
@@ -157,7 +157,7 @@ class _Planner:
             first, itemsize, width = ranks[0], ranks[0].datatype.itemsize, 0
             for op in ops:
                 datatype = operand(op, first).datatype
-                state_nbytes = state_of(op, datatype, len(ranks)).itemsize
+                state_nbytes = make_state(op, datatype, len(ranks)).itemsize
                 width += max(nblocks * datatype.itemsize, state_nbytes, op.result(datatype).itemsize)
             self.widths.append(width)
             self.has_states = self.has_states or width > itemsize
@@ -174,7 +174,7 @@ class _Planner:
         self.file = source.packed or source  # of the first rank; the others are assumed to be on the same file system
         self.unpacking = 0  # bytes of memory to decompress all ranks
         if self.nsequential:
-            self.unpacking = unpacking_nbytes(file.source for file in files if file.source.is_sequential)
+            self.unpacking = decompression_nbytes(file.source for file in files if file.source.is_sequential)
         # bytes of memory of a process before its blocks
         self.base = (STREAMED_BASE_NBYTES if self.is_decoded else BASE_NBYTES) + self.unpacking
 
@@ -199,8 +199,8 @@ class _Planner:
         datatypes = [ranks[0].datatype for ranks in self.buffers]
         for op in [op for op in ops if op.user] or ops[:1]:  # every worker inspects some of the ranks
             probe.check(engine.runner, op, sources, datatypes)
-        if self.context.is_of_group:  # the control group of this machine does not limit others
-            self.context = self.context._replace(max_memory=None, is_of_group=False)
+        if self.context.is_group_limit:  # the control group of this machine does not limit others
+            self.context = self.context._replace(max_memory=None, is_group_limit=False)
 
     def limit_files(self, reserved: int) -> None:
         """Choose the number of workers and of files that each keeps open, beside `reserved` files."""
@@ -289,9 +289,9 @@ class _Planner:
 
     def limit_readers(self, spare: int | None) -> None:
         """Give readers that decode or transpose their shares of `spare` bytes of memory; None without a limit."""
-        if spare is not None and self.is_decoded and not self.context.is_of_group:
+        if spare is not None and self.is_decoded and not self.context.is_group_limit:
             share = max(0, spare - STREAMED_LEAST_NBYTES) // min(self.nranks, self.max_open)
-            self.buffers = tuple(tuple(within_memory(rank, share) for rank in ranks) for ranks in self.buffers)
+            self.buffers = tuple(tuple(with_memory_limit(rank, share) for rank in ranks) for ranks in self.buffers)
         if not self.ntransposed:
             return
         ntransposed = min(self.max_open, self.ntransposed)
@@ -302,7 +302,7 @@ class _Planner:
         block, nbytes = self.block_bytes, max(self.block_bytes, nbytes)
         self.buffers = tuple(
             tuple(
-                within_memory(rank, nbytes if i < self.max_open else block)
+                with_memory_limit(rank, nbytes if i < self.max_open else block)
                 if stored_array(rank).is_transposed
                 else rank
                 for i, rank in enumerate(ranks)

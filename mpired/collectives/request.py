@@ -21,8 +21,8 @@ from mpired.datatypes.pairs import INDICES, VALUES, column_names
 from mpired.errors import DatatypeError, InputWarning, OpError, UsageError
 from mpired.formats import InputOptions, RankFile, decoding, format_named
 from mpired.formats.array import UNKNOWN_COUNT, with_stored
-from mpired.formats.derived import GeneratedIndices, Widening, widened, with_indices
-from mpired.formats.rank import Kept, reasons, some_names
+from mpired.formats.derived import GeneratedIndices, Widening, widen_array, with_indices
+from mpired.formats.rank import KeptContent, list_names, reasons
 from mpired.formats.recognise import by_suffix
 from mpired.log import step
 from mpired.options import OPTIONS, Options
@@ -67,7 +67,7 @@ def read_request(
     group_b = options["group_b"]
     if group_b is not None and not list(group_b):
         raise UsageError("`group_b`", "has no ranks; leave it out for one group")
-    named = ops.each_of(op) if collective.several and ops.is_list(op) else [cast("ops.OpLike", op)]
+    named = ops.split_ops(op) if collective.several and ops.is_list(op) else [cast("ops.OpLike", op)]
     op_list = _resolve(named, options)
     inputs = _input_options(op_list, options, context)._replace(in_place="in_place" in collective.fixed)
     if options["in_place"] and not inputs.in_place and options["accumulate_in"] is None:
@@ -139,24 +139,26 @@ def _check(request: Request, hints: Collection[str], formats: Collection[str]) -
         is_alike = request.collective.alike and options["index"] not in {"rank", "global"}
         pairs = (unnatural([file.source.name for file in files]) for files in request.combined)
         if (rounds or not is_alike) and (pair := next(filter(None, pairs), None)):
-            log.warn(log.order(*pair, "last bits" if is_alike else "results"))
+            log.warn(log.order_warning(*pair, "last bits" if is_alike else "results"))
 
 
 def _check_kept(request: Request) -> None:
     """Raise an error unless all ranks have equal kept arrays; warn of arrays that `keep` cannot carry."""
     groups = request.groups
-    kept: list[Kept] = []
+    kept: list[KeptContent] = []
     for file in (file for files in groups for file in files):
         if file.kept is None:
             reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
             if file.names:
                 reason = f"matches only {file.noun}s of {file.source.name} that are combined; it has"
-                reason = f"{reason} {some_names(file.names)}, and `columns` combines fewer"
+                reason = f"{reason} {list_names(file.names)}, and `columns` combines fewer"
             raise UsageError("`keep`", f"{reason}; leave it out")
         kept.append(file.kept)
-    if (unkept := groups[0][0].unkept) and not request.options["in_place"]:
-        pronoun = "it" if len(unkept) == 1 else "them"
-        reason = f"{'; '.join(reasons(unkept))}; `keep` does not carry {pronoun}, and results are without {pronoun}"
+    if (not_carried := groups[0][0].not_carried) and not request.options["in_place"]:
+        pronoun = "it" if len(not_carried) == 1 else "them"
+        reason = (
+            f"{'; '.join(reasons(not_carried))}; `keep` does not carry {pronoun}, and results are without {pronoun}"
+        )
         log.warn(InputWarning(f"{groups[0][0].source.name}: {reason}"))
     # Ranks whose kept arrays may differ are decoded each by itself.
     for ranks in [kept] if request.inputs.check_coordinates else [[rank] for rank in kept]:
@@ -195,7 +197,7 @@ def _wideners(op_list: Sequence[ops.Op], accumulate_in: str | None) -> list[ops.
     for op in op_list:
         datatype_groups &= VALUES if op.groups == Group.PAIR else op.groups
     wide_max = ops.get("max")._replace(groups=datatype_groups)
-    return [ops.with_policies(wide_max, {"accumulate_in": accumulate_in})]
+    return [ops.with_rules(wide_max, {"accumulate_in": accumulate_in})]
 
 
 def _widen(groups: _Groups, op_list: Sequence[ops.Op], accumulate_in: str) -> _Groups:
@@ -215,7 +217,7 @@ def _widen(groups: _Groups, op_list: Sequence[ops.Op], accumulate_in: str) -> _G
     widening = Widening(op_list[0].rules.missing, is_needed=are_several)
 
     def widen(file: RankFile) -> RankFile:
-        return file._replace(buffers=[widened(*pair, widening) for pair in zip(file.buffers, wide, strict=True)])
+        return file._replace(buffers=[widen_array(*pair, widening) for pair in zip(file.buffers, wide, strict=True)])
 
     return tuple(tuple(map(widen, files)) for files in groups)
 
@@ -233,7 +235,7 @@ def _resolve(arguments: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op,
         settings = {**options, **{name: OPTIONS[name].default for name in set().union(*takes) - keywords}}
         if not (op.user or "accumulate_in" in op.takes):  # the op combines the elements in their widest datatype
             settings["accumulate_in"] = None
-        ruled = ops.with_policies(op, settings)
+        ruled = ops.with_rules(op, settings)
         if ruled.isolated:
             from mpired.engines import userops  # noqa: PLC0415 - only for user-defined ops
 
@@ -259,7 +261,7 @@ def _function_op(function: object, options: Options) -> ops.Op:
     if options["op_timeout"] is not None:
         reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
         raise UsageError("`op_timeout`", reason)
-    return ops.of_function(function, commute=options["commute"])
+    return ops.op_of_function(function, commute=options["commute"])
 
 
 def _check_ops(op_list: Sequence[ops.Op], inputs: InputOptions, options: Options, hints: Collection[str]) -> None:
@@ -311,7 +313,7 @@ def _set_counts(groups: _Groups, inputs: InputOptions, *, may_grow: bool) -> _Gr
     counted = []
     for label, file in ranks:
         if reference is None:
-            counted.append(format_named(file.format).inspect(file.source.kept(), inputs))
+            counted.append(format_named(file.format).inspect(file.source.seekable(), inputs))
             continue
         compare(label, file, reference, inputs)
         if file.buffers[0].count != UNKNOWN_COUNT:

@@ -16,7 +16,7 @@ from mpired.collectives.request import Request
 from mpired.collectives.run import Result
 from mpired.collectives.table import BEFORE, OpField, Share, arrays_in, operand
 from mpired.datatypes import Datatype, Group
-from mpired.datatypes.pairs import FIELDS, VALID, column_of
+from mpired.datatypes.pairs import FIELDS, VALID, column_name
 from mpired.errors import CountError, UsageError
 from mpired.files import calls
 from mpired.files.places import is_stream
@@ -37,7 +37,7 @@ from mpired.formats import (
     output_format,
 )
 from mpired.formats.array import stored_array
-from mpired.formats.rank import Cells, some_names
+from mpired.formats.rank import Cells, list_names
 from mpired.formats.recognise import by_suffix
 from mpired.ranks.order import RankArgument, path_of
 from mpired.sources.directory import INDEX_SUFFIX, check_one_file, index_of
@@ -64,7 +64,7 @@ def _expand_pattern(pattern: str, group: str, ranks: Sequence[tuple[int, RankArg
         if "{stem" in fields and name is None:
             label = STANDARD_INPUT if isinstance(argument, str) else argument.name.partition(" of ")[0]
             raise UsageError("{stem}", f"rank {rank} is {label}, which has no name; use {{rank}}")
-        stem = os.path.splitext(os.path.basename(codecs.stripped(name or "")))[0]
+        stem = os.path.splitext(os.path.basename(codecs.strip_suffix(name or "")))[0]
         paths.append(pattern.format(rank=rank, group=group, stem=stem))
     return paths
 
@@ -185,7 +185,9 @@ def results_of(group_plan: GroupPlan, request: Request, *, terminal: bool) -> tu
             model = model._replace(provenance=request.provenance, context=inputs.context)
             is_divided = bool(file.shards) or path.endswith(INDEX_SUFFIX)
             index = _index_name(output, file, form) if is_divided else ""
-            files = [*form.module.divided(model, index, form.prepare)] if index else [("", None, form.prepare(model))]
+            files = (
+                [*form.module.shard_layouts(model, index, form.prepare)] if index else [("", None, form.prepare(model))]
+            )
             if request.options["header"] != "none":
                 files = [(name, numbers, _copy_header(layout, form, request)) for name, numbers, layout in files]
         for name, numbers, layout in files:
@@ -226,10 +228,10 @@ def _check_nulls(form: Format, model: Model, file: RankFile, share: Share, reque
     """Raise `UsageError` if a result may have nulls that its format cannot store."""
     results = arrays_in(share, request.ops, file.buffers)
     for array, result in zip(model.buffers, results, strict=True):
-        if array.nullable and not form.has_nulls and not ops.stands_for_null(result.op, result.rank.datatype):
+        if array.nullable and not form.has_nulls and not ops.has_fill_value(result.op, result.rank.datatype):
             lengths = {buffer.count for buffer in model.buffers}
             columns = f" with `columns={array.own_name!r}`" if len(lengths) > 1 else ""
-            raise ops.null_refused(result.op, array.datatype, form.name, f"use `to='parquet'`{columns}")
+            raise ops.null_result_error(result.op, array.datatype, form.name, f"use `to='parquet'`{columns}")
 
 
 def _result_in_place(path: str, file: RankFile, group_plan: GroupPlan, share: Share, request: Request) -> Result:
@@ -277,8 +279,8 @@ def _keep_surroundings(file: RankFile, layout: Layout, subject: str, hint: str) 
 
         return Encoder(spread_encoder(array.datatype, array.stored, array))
     if file.left_out:
-        keeps = "" if file.unkept else "carry them with `keep`, or "
-        reason = f"would lose {some_names(file.left_out)}"
+        keeps = "" if file.not_carried else "carry them with `keep`, or "
+        reason = f"would lose {list_names(file.left_out)}"
         raise UsageError(subject, f"{reason}; {hint or f'{keeps}write to another file'}")
     return layout
 
@@ -295,7 +297,7 @@ def model_of(file: RankFile, group_plan: GroupPlan, share: Share, request: Reque
         if not request.collective.whole:
             array = array._replace(count=share.count_of(array.count), shape=None, fortran_order=False)
         if share.has_ops:
-            alone = column_of(array.name, array.columns, result.field)
+            alone = column_name(array.name, array.columns, result.field)
             array = array.of_datatype(result.datatype)._replace(name=result.name, parts=(result.name,), alone=alone)
         elif result.field or result.datatype != array.datatype:
             array = array.of_field(result.datatype, result.field)

@@ -29,8 +29,8 @@ from mpired.formats import ArrayLayout, Encoder, FlatLayout, Layout, decoding
 from mpired.formats.array import Array, stored_array
 from mpired.formats.cells import ResultArray
 from mpired.log import Progress, no_progress
-from mpired.ops import stands_for_null
-from mpired.ops.op import by_op, tell_overflow
+from mpired.ops import has_fill_value
+from mpired.ops.op import by_op, warn_of_overflow
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import local_fd
@@ -141,7 +141,7 @@ def _start_flat(result: Result, layout: FlatLayout, draft: Output, plan: Plan) -
 def _start_arrays(result: Result, layout: ArrayLayout, draft: Output, plan: Plan, *, is_counted: bool) -> ResultFile:
     """Write all but the elements of a file of arrays."""
     with draft.created() as fd:
-        offsets = layout.lay(fd)
+        offsets = layout.write_headers(fd)
     regions = [*map(Region, offsets, layout.stored, layout.replaces or [None] * len(offsets))]
     if layout.missing and is_counted:
         pairs = zip(regions, layout.missing, strict=True)
@@ -193,7 +193,9 @@ def folded(
             results = arrays_in(target.share, plan.ops, plan.firsts)
             for result, region in zip(results, target.regions.values(), strict=True):
                 count = plan.found if plan.has_unknown_length else target.share.count_of(result.rank.count)
-                array = Array(source, result.datatype, count, region.stored, region.offset, validity=region.validity)
+                array = Array(
+                    source, result.datatype, count, region.stored, region.offset, mask_offset=region.mask_offset
+                )
                 arrays[key].append(array._replace(name=result.name))
         yield [arrays[share[1:]] for share in shares]
 
@@ -205,7 +207,7 @@ def _scratch_regions(share: Share, missing: Sequence[Missing | None], plan: Plan
         dtype, count = result.datatype.form, share.count_of(result.rank.count)
         mask_offset = end + -(-count * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
         has_nulls = result.op.rules.nulls != "error" and result.field != VALID
-        regions.append(Region(end, dtype, validity=mask_offset if has_nulls else None, missing=fill_values))
+        regions.append(Region(end, dtype, mask_offset=mask_offset if has_nulls else None, missing=fill_values))
         end = mask_offset + (-(-count // _ALIGNMENT) * _ALIGNMENT if has_nulls else 0)
     return regions, end
 
@@ -239,11 +241,11 @@ def _report(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[PieceRes
     for overflow in by_op(overflow for piece in pieces for overflow in piece.overflow):
         op, ranks = plan.ops[overflow.op], plan.buffers[overflow.buffer]
         name = ranks[0].name if len(plan.buffers) > 1 else ""
-        tell_overflow(op, operand(op, ranks[0]).datatype, overflow, [rank.source.name for rank in ranks], name)
+        warn_of_overflow(op, operand(op, ranks[0]).datatype, overflow, [rank.source.name for rank in ranks], name)
     for number, ranks in enumerate(plan.buffers if plan.ops[0].rules.missing is None else ()):
         if count := sum(piece.nunset for piece in pieces if piece.buffer == number):
             value = next(unset for rank in ranks if (unset := stored_array(rank).unset) is not None)
-            log.warn(log.unset(count, stored_array(ranks[0]).name, f"leave them out with `missing={value}`"))
+            log.warn(log.unset_warning(count, stored_array(ranks[0]).name, f"leave them out with `missing={value}`"))
     if any(piece.nmasked for piece in pieces):
         _report_masked(plan, targets, pieces)
 
@@ -258,10 +260,10 @@ def _report_masked(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[P
                 masked.setdefault((result.buffer, result.number), (result, region.missing))
     for (buffer, number), (result, missing) in sorted(masked.items(), key=lambda item: item[0]):
         if count := sum(piece.nmasked.get(number, 0) for piece in pieces if piece.buffer == buffer):
-            has_nulls = result.op.rules.nulls != "error" and not stands_for_null(result.op, result.rank.datatype)
+            has_nulls = result.op.rules.nulls != "error" and not has_fill_value(result.op, result.rank.datatype)
             hint = f"use `to='parquet'` with `columns={result.rank.name!r}`" if has_nulls else "use `to='npz'`"
             name = result.name if len(plan.ops) > 1 else result.rank.name
-            log.warn(log.masked(count, name, missing.text, hint))
+            log.warn(log.masked_warning(count, name, missing.text, hint))
 
 
 def _write_received(plan: Plan, targets: Sequence[ResultFile], pieces: Iterable[PieceResult]) -> Iterator[PieceResult]:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from mpired.datatypes.datatype import TIMES, Datatype, Group, beside, value_type
 from mpired.datatypes.dtypes import (
     DATATYPES,
-    agrees,
-    as_numbers,
-    counterparts,
     from_dtype,
     get,
+    has_same_components,
+    numeric_form,
+    pair_fields,
+    rename_fields,
+    repeated_unit,
     structure,
-    unit_of,
-    with_fields,
 )
 from mpired.datatypes.pairs import value_index
 from mpired.datatypes.times import time_type
@@ -26,8 +26,21 @@ if TYPE_CHECKING:
     from mpired.datatypes.text.parse import parse
 
 __all__ = [
-    "DATATYPES", "TIMES", "Datatype", "Group", "agrees", "as_numbers", "beside", "counterparts", "definitions",
-    "from_dtype", "parse", "unit_of", "value_index", "value_type", "with_fields",
+    "DATATYPES",
+    "TIMES",
+    "Datatype",
+    "Group",
+    "beside",
+    "definitions",
+    "from_dtype",
+    "has_same_components",
+    "numeric_form",
+    "pair_fields",
+    "parse",
+    "rename_fields",
+    "repeated_unit",
+    "value_index",
+    "value_type",
 ]  # fmt: skip
 
 

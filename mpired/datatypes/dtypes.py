@@ -79,7 +79,7 @@ def structure(form: np.dtype) -> Datatype:
     return datatype
 
 
-def unit_of(datatype: Datatype) -> Datatype:
+def repeated_unit(datatype: Datatype) -> Datatype:
     """Return the datatype of the shortest sequence of entries that a datatype repeats: a number, pair or structure."""
     unit = datatype.typemap.unit
     if not unit:
@@ -101,7 +101,7 @@ def unit_of(datatype: Datatype) -> Datatype:
     return structure_type
 
 
-def with_fields(datatype: Datatype, names: Sequence[str] | None) -> Datatype:
+def rename_fields(datatype: Datatype, names: Sequence[str] | None) -> Datatype:
     """Return a datatype with these names of its fields; without names, or without fields, the datatype itself."""
     form = datatype.form
     if names is None or form.names is None or set(form.names) == set(names):
@@ -110,7 +110,7 @@ def with_fields(datatype: Datatype, names: Sequence[str] | None) -> Datatype:
     return structure(np.dtype(fields, align=True))
 
 
-def agrees(datatype: Datatype, dtype: np.dtype) -> bool:
+def has_same_components(datatype: Datatype, dtype: np.dtype) -> bool:
     """Return whether elements of a NumPy dtype can be read as a datatype because they have the same components."""
     form = datatype.form
     if dtype == form:
@@ -121,18 +121,18 @@ def agrees(datatype: Datatype, dtype: np.dtype) -> bool:
         return datatype.group is Group.LOGICAL and datatype.extent == 1
     if dtype.names is None or form.names is None or len(dtype.names) != len(form.names):
         return _components(dtype) == _components(form)
-    pairs = counterparts(dtype.names, form.names)
+    pairs = pair_fields(dtype.names, form.names)
     return all(_component(dtype[name]) == _component(form[other]) for name, other in pairs)
 
 
-def as_numbers(dtype: np.dtype) -> np.dtype:
+def numeric_form(dtype: np.dtype) -> np.dtype:
     """Return the dtype in which elements are read and written: bytes for truth values, integers for times."""
     if dtype.kind in "mM":
         return np.dtype("i8").newbyteorder(dtype.byteorder)
     return np.dtype(np.uint8) if dtype.kind == "b" else dtype
 
 
-def counterparts(names: Sequence[str], others: Sequence[str]) -> list[tuple[str, str]]:
+def pair_fields(names: Sequence[str], others: Sequence[str]) -> list[tuple[str, str]]:
     """Pair the fields of two structures of equal length: by name if they have the same names, else in their order."""
     if set(names) == set(others):
         return [(name, name) for name in names]

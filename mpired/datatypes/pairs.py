@@ -86,7 +86,7 @@ def column_names(name: str) -> tuple[str, str]:
     return (name, f"{name}_index") if name else ("value", "index")
 
 
-def column_of(name: str, columns: Sequence[str], field: str) -> str:
+def column_name(name: str, columns: Sequence[str], field: str) -> str:
     """Return the name of the column of a field of pairs; for the fields "" and `valid` that of the pairs."""
     if field in {"", VALID}:
         return name

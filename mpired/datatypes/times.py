@@ -55,7 +55,7 @@ def dtype_name(datatype: Datatype) -> str | None:
     return str(numpy_form(datatype)) if datatype.group in TIMES else datatype.numpy_name or None
 
 
-def is_of_numpy(datatype: Datatype) -> bool:
+def has_numpy_type(datatype: Datatype) -> bool:
     """Return whether a NumPy type determines the datatype, unlike dates of 4 bytes and times with a zone."""
     return from_numpy(numpy_form(datatype)) is datatype
 
@@ -65,7 +65,7 @@ def family(datatype: Datatype) -> tuple[Group, str, str]:
     return datatype.group, numpy_form(datatype).kind, datatype.name.partition(",")[2]
 
 
-def in_unit(block: np.ndarray, datatype: Datatype, finer: Datatype) -> np.ndarray:
+def convert_unit(block: np.ndarray, datatype: Datatype, finer: Datatype) -> np.ndarray:
     """Return times in the unit of a finer datatype; times beyond its range become its first or last time."""
     times = as_times(block, datatype)
     converted = times.astype(numpy_form(finer))

@@ -103,7 +103,7 @@ def check(runner: Runner, op: Op, sources: Sequence[Source], datatypes: Iterable
             raise UserOpError(str(op), f"{report.op} (on {report.host})")
         processors.append((report.host, report.features))
     if op.user and any(datatype.group & _ROUNDED for datatype in datatypes):
-        log.warn(*log.processors(op, processors))
+        log.warn(*log.processor_warnings(op, processors))
 
 
 def _mark(files: Sequence[tuple[calls.SharedFile, int]], number: int) -> bytes:

@@ -64,7 +64,7 @@ def in_file(path: str) -> Iterator[dict[str, Any]]:
     """Describe the ops that a Python file defines with `mpired.op`."""
     ops.check_file(path, path)
     file_op = ops.user_op(path, user.UserKernel(path, user.load, timeout=_LISTING_TIMEOUT))  # for errors
-    for name, properties in _in_worker(partial(user.decorated, timeout=_LISTING_TIMEOUT), path, file_op):
+    for name, properties in _in_worker(partial(user.decorated_ops, timeout=_LISTING_TIMEOUT), path, file_op):
         yield _description(properties.name or name, f"{path}:{name}", properties)
 
 

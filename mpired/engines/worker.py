@@ -156,7 +156,7 @@ def prepare() -> None:
 
 
 @contextlib.contextmanager
-def ended_after(seconds: int) -> Iterator[None]:
+def limit_cpu_time(seconds: int) -> Iterator[None]:
     """Let SIGXCPU end this process if a library in the block takes more than `seconds` of processor time."""
     soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
     end = math.ceil(time.process_time()) + seconds

@@ -97,7 +97,7 @@ class SharedFile(NamedTuple):
         return fd
 
 
-def followed(path: str) -> str:
+def follow_link(path: str) -> str:
     """Return the path that a link leads to, or an unchanged path that is not a link."""
     return os.path.realpath(path) if os.path.islink(path) else path
 
@@ -106,7 +106,7 @@ def real_paths(paths: Iterable[str]) -> list[str]:
     """Return `os.path.realpath` of many paths; each directory is resolved once."""
     real_directory = functools.cache(os.path.realpath)
     resolved = []
-    for path in map(followed, paths):
+    for path in map(follow_link, paths):
         directory, base = os.path.split(path)
         with errors_name(path):  # the current directory may not exist any more
             is_directory = base in {"", ".", ".."}
@@ -140,7 +140,7 @@ def pread_some(fd: int, nbytes: int, offset: int) -> bytes:
     return bytes(content[: pread_into(fd, content, offset)])
 
 
-def mapped(fd: int) -> mmap.mmap:
+def map_file(fd: int) -> mmap.mmap:
     """Map the bytes of an open file into memory for reading."""
     return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
 

@@ -111,7 +111,7 @@ def check_is_data(path: str, *, changes: bool = False) -> str:
 
     If the caller `changes` the file, an unfinished update of mpired 0.1 is refused too.
     """
-    target = calls.followed(path)
+    target = calls.follow_link(path)
     for candidate in (path, target):
         for form, reason in _OWN_FILES.items() if ".mpired" in candidate else ():
             base, (prefix, suffix) = os.path.basename(candidate.rstrip(os.sep)), form.split("%s")
@@ -149,7 +149,7 @@ def check_are_data(arguments: Iterable[object], *, are_inputs: bool = False) -> 
             pipes[pipe] = path
 
 
-def in_the_way(paths: Iterable[str]) -> list[OutputExistsError]:
+def existing_output_errors(paths: Iterable[str]) -> list[OutputExistsError]:
     """Return an error for each result file that already exists; objects of stores are not checked."""
     return [exists_error(path) for path in paths if not (is_stream(path) or is_url(path)) and os.path.isfile(path)]
 

@@ -301,7 +301,7 @@ def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> dic
                 stores.check_new(path, overwrite=overwrite)
                 continue
             replaced[path] = replaced_file(path, context, overwrite=overwrite)
-            if (folder := os.path.dirname(calls.followed(path))) in writable_folders:
+            if (folder := os.path.dirname(calls.follow_link(path))) in writable_folders:
                 continue
             with calls.errors_name(path):
                 directory = os.path.realpath(folder)

@@ -13,7 +13,7 @@ import numpy as np
 
 from mpired.context import STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
 from mpired.datatypes import Datatype
-from mpired.datatypes.pairs import FIELDS, column_of
+from mpired.datatypes.pairs import FIELDS, column_name
 from mpired.errors import BufferFileError, CountError, MpiredError
 from mpired.files import calls
 from mpired.formats.convert import Order, byte_order, convert, same_layout
@@ -70,7 +70,7 @@ class Array(NamedTuple):
     nulls: int | None = 0  # number of missing elements, or None if the header does not contain it
     nullable: bool = False  # missing elements are allowed
     missing: Missing | None = None  # rule for missing elements, or None if all values are valid
-    validity: int | None = None  # offset of the mask, a byte per element that is 0 for null; None without a mask
+    mask_offset: int | None = None  # offset of the mask, a byte per element that is 0 for null; None without a mask
     marked: Missing | None = None  # rule of the file of a window, which all ops ignore
     unset: float | None = None  # undeclared value of elements that were never written, or None
     unit: str = ""  # unit of the values in the file, or ""
@@ -78,7 +78,7 @@ class Array(NamedTuple):
     packed: str = ""  # name of the dtype of packed elements, or "" if they are not packed
     fixed_order: bool = False  # the format has a single byte order, which results in other formats do not inherit
     alone: str | None = None  # name of this result if its op were the only op; None if it is the only op
-    modelled_on: tuple[str, ...] = ()  # columns of the file of a rank from which this result is made
+    model_columns: tuple[str, ...] = ()  # columns of the file of a rank from which this result is made
 
     @property
     def dimensions(self) -> tuple[int, ...]:
@@ -99,7 +99,7 @@ class Array(NamedTuple):
     @property
     def origin(self) -> str:
         """The name of the array in the file of the rank from which a result takes its dimensions."""
-        return self.own_name if self.own_name in self.modelled_on else next(iter(self.modelled_on), self.own_name)
+        return self.own_name if self.own_name in self.model_columns else next(iter(self.model_columns), self.own_name)
 
     @property
     def own_name(self) -> str:
@@ -136,7 +136,7 @@ class Array(NamedTuple):
         return Array(
             NOWHERE, self.datatype, self.count, self.stored, 0, self.shape, self.fortran_order, self.name,
             dims=self.dims, parts=columns, datarep=self.datarep, fixed_order=self.fixed_order,
-            modelled_on=columns if self.values is None else self.values.columns,
+            model_columns=columns if self.values is None else self.values.columns,
         )  # fmt: skip
 
     @classmethod
@@ -157,7 +157,7 @@ class Array(NamedTuple):
         array = self.of_datatype(datatype)
         if field not in FIELDS:
             return array
-        name = column_of(self.name, self.columns, field)
+        name = column_name(self.name, self.columns, field)
         return array._replace(name=name, parts=self.columns if field == FIELDS[1] else (name,))
 
     def valid(self, block: np.ndarray) -> np.ndarray | None:
@@ -192,17 +192,17 @@ def with_stored(array: Array, **changes: Any) -> Array:
     return array._replace(values=stored, source=stored.source, count=stored.count)
 
 
-def within_memory(array: Array, nbytes: int) -> Array:
+def with_memory_limit(array: Array, nbytes: int) -> Array:
     """Return an array that decodes or prefetches at most `nbytes` at once."""
     return with_stored(array, memory=nbytes) if stored_array(array).memory else array
 
 
-def within_budget(array: Array, context: Context) -> Array:
+def limit_decoding(array: Array, context: Context) -> Array:
     """Return an array that decodes within the memory limit of the call."""
     if not array.isolated or (spare := context.spare_memory(STREAMED_LEAST_NBYTES)) is None:
         return array
     context.check_memory(STREAMED_BASE_NBYTES)
-    return within_memory(array, context.allowed(spare, stored_array(array).memory))
+    return with_memory_limit(array, context.allowed(spare, stored_array(array).memory))
 
 
 def blocks(
@@ -258,20 +258,20 @@ class FlatReader:
             convert(stored, block, array.source.name, start)
         if array.missing is not None:
             return array.valid(block)
-        if array.validity is None:
+        if array.mask_offset is None:
             return None
         valid = np.zeros(len(block), np.bool_)
         with calls.errors_name(array.source.name):
-            self.file.read_into(valid.view(np.uint8).data, array.validity + start)
+            self.file.read_into(valid.view(np.uint8).data, array.mask_offset + start)
         return valid
 
     def available(self, start: int, count: int) -> int:
         """Return how many of the `count` elements from `start` on a sequential source has."""
         array, position = self._array, self._array.offset + start * self._itemsize
         with calls.errors_name(array.source.name):
-            if start == 0 and position and not self.file.ahead(1, position - 1):
+            if start == 0 and position and not self.file.available(1, position - 1):
                 raise CountError(array.source.name, "has fewer bytes than `offset` skips")
-            nbytes = self.file.ahead(count * self._itemsize, position)
+            nbytes = self.file.available(count * self._itemsize, position)
         available, remainder = divmod(nbytes + array.datatype.tail if nbytes else 0, self._itemsize)
         if nbytes < count * self._itemsize and remainder > array.datatype.tail:
             raise self._uneven(start * self._itemsize + nbytes)
@@ -280,7 +280,7 @@ class FlatReader:
     def check_end(self) -> None:
         """Raise an error if a sequential source has bytes after its last element, and must not have them."""
         array = self._array
-        if array.must_end and self.file.ahead(1, array.end):
+        if array.must_end and self.file.available(1, array.end):
             raise array.count_error(f"more than {array.count} elements")
 
     def _uneven(self, nbytes: int) -> CountError:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from mpired.context import NO_LIMITS, Context
-from mpired.datatypes import as_numbers, from_dtype, value_type
+from mpired.datatypes import from_dtype, numeric_form, value_type
 from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, CountError, DatatypeError
 from mpired.files import calls, copying
@@ -28,8 +28,8 @@ from mpired.formats.convert import byte_order
 from mpired.formats.decoding import call_in_worker
 from mpired.formats.derived import in_order
 from mpired.formats.input_options import InputOptions
-from mpired.formats.missing import Missing, of_parts
-from mpired.formats.rank import Kept, RankFile, SkippedArray, also, check_pair, chosen, picked
+from mpired.formats.missing import Missing, join_rules
+from mpired.formats.rank import KeptContent, RankFile, SkippedArray, and_others, check_pair, select_arrays, select_names
 from mpired.formats.streamed import (
     DECODED_NBYTES,
     ColumnFile,
@@ -173,7 +173,7 @@ class ArrayFile(ColumnFile):
             if packing is not None:
                 yield packing.unpack(values, nullable=nullable)
             else:
-                form = as_numbers(values.dtype)
+                form = numeric_form(values.dtype)
                 yield values if form == values.dtype else values.view(form), None
 
     def digest(self, array: ArrayHeader) -> bytes:
@@ -277,7 +277,7 @@ def _read_headers(source: Source, library: Library, inputs: InputOptions) -> lis
     """Return the headers of all arrays, with digests of the arrays that results carry."""
     with errors_of(source.name, library.errors), closing(library.opener(source)) as file:
         arrays = file.described(inputs)
-        combined, kept = chosen(source, [array.name for array in arrays], inputs)
+        combined, kept = select_arrays(source, [array.name for array in arrays], inputs)
         for number, array in enumerate(arrays):
             is_kept = array.keeps and array.shape is not None and array.name in kept
             if not array.digest and (is_kept or (array.carried and array.name not in combined)):
@@ -291,9 +291,9 @@ def inspect(
     """Describe a file by its arrays, which are all flat if there is no library."""
     has_library, library = library is not None, library or Library(PiecesFile)
     by_name = {array.name: array for array in arrays}
-    combined, kept = chosen(source, by_name, inputs)
+    combined, kept = select_arrays(source, by_name, inputs)
     auxiliary = [array for array in arrays if array.name in kept or (array.carried and array.name not in combined)]
-    carried, unkept = _with_digests(source, inputs, auxiliary, library if has_library else None)
+    carried, not_carried = _with_digests(source, inputs, auxiliary, library if has_library else None)
     names, skipped = dict.fromkeys(array.name for array in carried), list[SkippedArray]()
     headers = [by_name[name] for name in combined]
     if not headers:
@@ -307,12 +307,14 @@ def inspect(
         buffers = [_pair(source, inputs, headers, library)]
     else:
         buffers = [_buffer(source, inputs, header, library, arrays) for header in headers]
-    ignored = picked(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_coordinates else names
+    ignored = (
+        select_names(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_coordinates else names
+    )
     kept = dict.fromkeys(name for name in kept if name in names)
     kept_arrays = KeptArrays(source, tuple(carried), library, kept, {*ignored}, inputs.coordinate_rtol)
     return RankFile(
-        source, buffers, skipped, tuple(by_name), headers=headers, unkept=unkept,
-        kept=kept_arrays if carried or unkept else None,
+        source, buffers, skipped, tuple(by_name), headers=headers, not_carried=not_carried,
+        kept=kept_arrays if carried or not_carried else None,
     )  # fmt: skip
 
 
@@ -320,7 +322,7 @@ def _with_digests(
     source: Source, inputs: InputOptions, arrays: Sequence[ArrayHeader], library: Library | None
 ) -> tuple[list[ArrayHeader], list[SkippedArray]]:
     """Return auxiliary arrays with their digests, and those that results cannot carry and only a pattern chose."""
-    carried, unkept = list[ArrayHeader](), list[SkippedArray]()
+    carried, not_carried = list[ArrayHeader](), list[SkippedArray]()
     for array in arrays:
         if array.digest:
             carried.append(array)
@@ -332,8 +334,8 @@ def _with_digests(
             reason = skipped.reason if array.dtype is None else f"{array.name!r} holds {skipped.label}"
             if array.carried or array.name in inputs.keep:
                 raise DatatypeError(source.name, f"{reason}, which `keep` does not carry in this format; leave it out")
-            unkept.append(skipped._replace(reason=reason))
-    return carried, unkept
+            not_carried.append(skipped._replace(reason=reason))
+    return carried, not_carried
 
 
 def _is_buffer(array: ArrayHeader, inputs: InputOptions) -> bool:
@@ -359,14 +361,14 @@ def _buffer(
 ) -> Array:
     """Return an array as a buffer of numbers, or of Python objects if inputs of any type are read."""
     if array.dtype is not None:
-        datatype = rank.declared(source, inputs, array.dtype, f"{array.name!r} holds")
-        stored = as_numbers(array.stored or array.dtype)
+        datatype = rank.declared_datatype(source, inputs, array.dtype, f"{array.name!r} holds")
+        stored = numeric_form(array.stored or array.dtype)
     elif _is_buffer(array, inputs):
         datatype = value_type(array.label or "values")
         stored = array.stored or datatype.form
     else:
         numbers = [(header.name, from_dtype(header.dtype).group) for header in arrays if header.dtype is not None]
-        hint = rank.hint_text(array.hint, rank.choice(numbers, inputs.taken))
+        hint = rank.hint_text(array.hint, rank.columns_hint(numbers, inputs.taken))
         raise DatatypeError(source.name, f"{_skipped(array).reason}{hint}")
     shape, missing = array.shape or (), None if array.dtype is None else array.missing
     buffer = Array(
@@ -408,7 +410,7 @@ def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], li
     leaves: list[ArrayLeaf] = [(part.location, "", part.packing) for part in parts]
     if all(part.offset is not None for part in parts):
         library = Library(PiecesFile)
-        stored = [as_numbers(part.stored or form) for part, form in zip(parts, forms, strict=True)]
+        stored = [numeric_form(part.stored or form) for part, form in zip(parts, forms, strict=True)]
         leaves = [
             (Pieces(part.offset or 0, form, part.count), "", None) for part, form in zip(parts, stored, strict=True)
         ]
@@ -422,8 +424,8 @@ def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], li
     dtype = np.dtype(list(zip(FIELDS, forms, strict=True)))
     check_pair(source, names, dtype, "arrays")
     name = ",".join(names)
-    datatype = rank.declared(source, inputs, dtype, f"{name!r} holds")
-    missing = of_parts(FIELDS, [None if part.packing is not None else part.missing for part in parts])
+    datatype = rank.declared_datatype(source, inputs, dtype, f"{name!r} holds")
+    missing = join_rules(FIELDS, [None if part.packing is not None else part.missing for part in parts])
     pairs = Array(
         first.source or source, datatype, first.count, form_of(datatype, FIELDS), shape=first.shape, name=name,
         parts=names, nulls=0 if missing is None else None, nullable=inputs.nullable, missing=missing,
@@ -468,7 +470,7 @@ class KeptArrays(NamedTuple):
                     buffers.append(in_order(array, fortran_order=fortran_order and len(array.dimensions) > 1))
         return buffers
 
-    def check_same(self, other: Kept, label: str) -> None:
+    def check_same(self, other: KeptContent, label: str) -> None:
         """Raise an error unless another file has equal arrays; messages call this file `label`."""
         by_name = {array.name: array for array in other.carried} if isinstance(other, KeptArrays) else {}
         ignored = {*self.ignored, *(self.bounds_of(array) for array in self.carried if array.name in self.ignored)}
@@ -486,7 +488,7 @@ class KeptArrays(NamedTuple):
             hint = f"let it differ with `ignore_coordinates='{listed(reasons)}'`, or all with"
             rounding = "allow for rounding with `coordinate_rtol`, " if self.rtol is None else ""
             hint = f"{hint} `check_coordinates=False`, {rounding}or combine it by naming it in `columns`"
-            reason = f"{reason}{also([name for name, _ in more])}, and results carry it"
+            reason = f"{reason}{and_others([name for name, _ in more])}, and results carry it"
             raise BufferFileError(other.source.name, f"{reason}; {hint}")
 
     def bounds_of(self, array: ArrayHeader) -> str:

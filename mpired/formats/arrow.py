@@ -243,7 +243,7 @@ provenance = functools.partial(columns.provenance_of, opener=ArrowFile)
 rewrite = functools.partial(columns.rewrite, opener=ArrowFile)
 
 
-def rewriting(source: Source) -> int:
+def rewrite_nbytes(source: Source) -> int:
     """Return the approximate bytes of memory for rewriting a file: its largest batch, twice."""
     with errors_of(source.name), closing(source.open()) as file:  # pyarrow would start a thread, which prevents forks
         return 2 * max((0, *(batch.nbytes for batch in _headers(file, source.nbytes))))

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from mpired.codecs.arrow import pa
-from mpired.datatypes import counterparts
+from mpired.datatypes import pair_fields
 from mpired.datatypes.times import as_times, time_type
 from mpired.formats.streamed import Values
 
@@ -106,7 +106,7 @@ def arrow_column(block: np.ndarray, kind: pa.DataType, valid: np.ndarray | None 
     """Return elements as a column of this type, null where the mask is false."""
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
-        pairs = counterparts([field.name for field in fields], block.dtype.names) if block.dtype.names else []
+        pairs = pair_fields([field.name for field in fields], block.dtype.names) if block.dtype.names else []
         parts = [block[name] for _, name in pairs] or [block]  # a block of plain values is the only field
         arrays = [arrow_column(part, field.type) for part, field in zip(parts, fields, strict=True)]
         return pa.StructArray.from_arrays(

@@ -42,7 +42,7 @@ from mpired.formats.decoding import call_in_worker
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import Encoder, check_names
 from mpired.formats.missing import NullsError
-from mpired.formats.rank import Model, RankFile, SkippedArray, check_pair, chosen, declared, some_names
+from mpired.formats.rank import Model, RankFile, SkippedArray, check_pair, declared_datatype, list_names, select_arrays
 from mpired.formats.streamed import ColumnFile, ColumnReader, TableFile, Values, form_of
 from mpired.log import track
 from mpired.sources.source import Source
@@ -146,7 +146,7 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     contents = query(inputs.context, source, opener, operator.methodcaller("contents"))
     schema = contents[0]
     names, counts = schema.names, Counter(schema.names)
-    combined, kept = chosen(source, names, inputs)
+    combined, kept = select_arrays(source, names, inputs)
     if twice := next((name for name in (*combined, *inputs.keep) if counts[name] > 1), None):
         raise BufferFileError(source.name, _skip_reason(twice, pa.null(), names))
     matched = [field for field in schema if field.name in kept and field.name not in inputs.keep] if kept else []
@@ -160,13 +160,13 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     groups = [tuple(combined)] if inputs.pair else [(name,) for name in combined]
     buffers = tuple(_buffer(table, inputs, columns) for columns in groups)
     others = [] if is_chosen else [column for column in skipped if column.name not in refused]
-    unkept = tuple({column.name: column for column in skipped if column.name in refused}.values())
-    return RankFile(source, buffers, others, tuple(names), kept=table if inputs.keep else None, unkept=unkept)
+    not_carried = tuple({column.name: column for column in skipped if column.name in refused}.values())
+    return RankFile(source, buffers, others, tuple(names), kept=table if inputs.keep else None, not_carried=not_carried)
 
 
 @dataclass(frozen=True, eq=False)
 class TableHeader:
-    """The header of a file with columns, and the columns that results carry: as `Kept`, see `rank.py`."""
+    """The header of a file with columns, and the columns that results carry: as `KeptContent`, see `rank.py`."""
 
     source: Source
     opener: TableOpener
@@ -292,7 +292,7 @@ def _buffer(table: TableHeader, inputs: InputOptions, columns: tuple[str, ...]) 
     else:
         if inputs.pair and not inputs.named:
             check_pair(source, columns, form, "columns")
-        datatype, names = declared(source, inputs._replace(type_order=None), form, subject), form.names or ()
+        datatype, names = declared_datatype(source, inputs._replace(type_order=None), form, subject), form.names or ()
     return table.array(columns, datatype, names, nullable=inputs.nullable)
 
 
@@ -338,7 +338,7 @@ def _skipped_columns(table: TableHeader, inputs: InputOptions) -> list[SkippedAr
 def _skip_reason(name: str, kind: pa.DataType, names: Sequence[str] = ()) -> str:
     """Return the reason why a column is not a buffer, among columns with these names."""
     if names.count(name) > 1:
-        return f"has {names.count(name)} columns named {name!r}; its columns are {some_names(names)}"
+        return f"has {names.count(name)} columns named {name!r}; its columns are {list_names(names)}"
     if pa.types.is_decimal(kind):
         return f"column {name!r} is {kind}, and no op takes decimals"
     if is_time(kind):
@@ -510,7 +510,7 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int, opener: TableOpen
         for column in changed:
             number = schema.get_field_index(column.name)
             field = schema.field(number)
-            schema = schema.set(number, field.with_nullable(field.nullable or column.validity is not None))
+            schema = schema.set(number, field.with_nullable(field.nullable or column.mask_offset is not None))
             readers[number] = stack.enter_context(closing(column.open())), column.datatype
         start = 0
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from mpired.datatypes import Datatype, counterparts
+from mpired.datatypes import Datatype, pair_fields
 from mpired.errors import ConversionError
 
 Order: TypeAlias = Literal["<", ">", "="]  # a byte order in NumPy's notation
@@ -25,7 +25,7 @@ def same_layout(stored: np.dtype, datatype: Datatype) -> bool:
     form = datatype.form
     if stored == form or stored.names is None or form.names is None:
         return _layout(stored) == _layout(form)
-    names, form_names = zip(*counterparts(stored.names, form.names), strict=True)
+    names, form_names = zip(*pair_fields(stored.names, form.names), strict=True)
     return _layout(stored, names) == _layout(form, form_names)
 
 
@@ -46,7 +46,7 @@ def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> No
 
     parts = [(source, target)]
     if source.dtype.names is not None and target.dtype.names is not None:
-        names = counterparts(source.dtype.names, target.dtype.names)
+        names = pair_fields(source.dtype.names, target.dtype.names)
         parts = [(source[old], target[new]) for old, new in names]
     elif source.dtype.names is not None and len(source.dtype.names) == 1:  # a value with padding
         parts = [(source[source.dtype.names[0]], target)]

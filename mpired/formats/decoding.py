@@ -16,11 +16,11 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from mpired.engines import pool
-from mpired.engines.worker import be_quiet, ended_after, portable, results
+from mpired.engines.worker import be_quiet, limit_cpu_time, portable, results
 from mpired.errors import BufferFileError, WorkerError
 from mpired.files import calls
 from mpired.formats.array import Array, Reader, blocks, stored_array, with_stored
-from mpired.formats.rank import Kept
+from mpired.formats.rank import KeptContent
 from mpired.formats.streamed import Values
 from mpired.sources.source import Source
 
@@ -98,7 +98,7 @@ def _run_task(task: _Task) -> Any:
     if function is _map:
         return _map(*args)
     try:
-        with contextlib.nullcontext() if seconds is None else ended_after(seconds):
+        with contextlib.nullcontext() if seconds is None else limit_cpu_time(seconds):
             return None, function(*args)
     except Exception as error:  # noqa: BLE001 - raised in the process of the caller
         return portable(error), None
@@ -191,7 +191,7 @@ def write_to(file: calls.SharedFile, write: Callable[..., Any], *args: Any) -> A
         os.close(fd)
 
 
-def check_kept(files: Sequence[Kept], like: str) -> None:
+def check_kept(files: Sequence[KeptContent], like: str) -> None:
     """Check that the carried arrays or columns of all files equal those of the first file, called `like` in errors."""
     check_same = files[0].check_same
     with closing(Decoder()) as worker:

@@ -78,7 +78,7 @@ class Widening(NamedTuple):
             block[values == np.array(self.missing).astype(values.dtype)] = self.missing
 
 
-def widened(values: Array, datatype: Datatype, widening: Widening) -> Array:
+def widen_array(values: Array, datatype: Datatype, widening: Widening) -> Array:
     """Return an array with the same values in a wider datatype."""
     if values.datatype == datatype:
         return values
@@ -127,9 +127,9 @@ class TransposedReader(FlatReader):
         self._capacity = max(1, array.memory // self._stored.itemsize)
         self._ahead, self._first = np.empty(0, self._form), 0  # elements that were read, and the index of the first
         self._mask: TransposedReader | None = None
-        if array.validity is not None:
+        if array.mask_offset is not None:
             byte = get("BYTE")
-            mask = array._replace(datatype=byte, stored=byte.form, offset=array.validity, validity=None)
+            mask = array._replace(datatype=byte, stored=byte.form, offset=array.mask_offset, mask_offset=None)
             self._mask = TransposedReader(mask, self.file)
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
@@ -191,5 +191,5 @@ def in_order(array: Array, *, fortran_order: bool) -> Array:
     if array.count == 0 or sum(length > 1 for length in array.dimensions) < 2:  # noqa: PLR2004 - dimensions
         return array
     return array._replace(
-        source=array.source.kept(), reader=TransposedReader, memory=_TRANSPOSED_NBYTES, is_transposed=True
+        source=array.source.seekable(), reader=TransposedReader, memory=_TRANSPOSED_NBYTES, is_transposed=True
     )

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, cast
 
 from mpired import installed, interrupts
 from mpired.datatypes import TIMES, Group, value_type
-from mpired.datatypes.pairs import FIELDS, column_of, field_type
-from mpired.datatypes.times import is_of_numpy
+from mpired.datatypes.pairs import FIELDS, column_name, field_type
+from mpired.datatypes.times import has_numpy_type
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
@@ -30,7 +30,7 @@ from mpired.formats.layout import (
 )
 from mpired.formats.memory import MemorySource
 from mpired.formats.missing import Missing
-from mpired.formats.rank import Cells, Kept, Model, RankFile
+from mpired.formats.rank import Cells, KeptContent, Model, RankFile
 from mpired.sources.source import Source
 from mpired.values import listed
 
@@ -133,7 +133,7 @@ class Format(NamedTuple):
             reason = f"holds one array, but there are {len(buffers)} ({', '.join(names)}); {hint}"
             raise UsageError(f"`to={self.name!r}`", reason)
         if not self.has_times and (times := [array.datatype for array in buffers if array.datatype.group in TIMES]):
-            hint = "`to='npy'`" if is_of_numpy(times[0]) else "`to='parquet'` or `to='arrow'`"
+            hint = "`to='npy'`" if has_numpy_type(times[0]) else "`to='parquet'` or `to='arrow'`"
             raise DatatypeError(f"{times[0]}", f"has no form in {self.name}; use {hint}")
         if not self.has_arrays and any(column.count != buffers[0].count for column in buffers[1:]):
             counts = ", ".join(f"{column.name} has {column.count}" for column in buffers[:_MAX_COUNTS_SHOWN])
@@ -152,12 +152,12 @@ class Format(NamedTuple):
         names: list[str] = []
         for number, result in enumerate(buffers):
             if self.has_nulls and has_split_pairs(result):
-                names += [column_of(result.name, result.columns, field) for field in FIELDS]
+                names += [column_name(result.name, result.columns, field) for field in FIELDS]
             else:
                 names.append(result.name or self.unnamed.format(number))
         return names
 
-    def _prepare_with_foreign(self, model: Model, kept: Kept) -> Layout:
+    def _prepare_with_foreign(self, model: Model, kept: KeptContent) -> Layout:
         """Return the layout of a result with kept arrays of another format, those that this format can store."""
         first = model.buffers[0]
         # Columns store all arrays in the order of the results; readers of decoded arrays have one order.
@@ -225,9 +225,9 @@ class Format(NamedTuple):
         with calls.errors_name(source.name):
             self._call("rewrite", source.name, source, changed, fd)
 
-    def rewriting(self, source: Source) -> int:
+    def rewrite_nbytes(self, source: Source) -> int:
         """Return the approximate bytes of memory for rewriting a file; 0 if it is copied piece by piece."""
-        return int(self._call("rewriting", source.name, source)) if hasattr(self.module, "rewriting") else 0
+        return int(self._call("rewrite_nbytes", source.name, source)) if hasattr(self.module, "rewrite_nbytes") else 0
 
     def _call(self, function: str, subject: str, *args: Any) -> Any:
         """Call a function of the module; any exception in an installed package becomes an error of the subject."""
@@ -246,5 +246,8 @@ def _import(name: str, address_space: int) -> Any:
     """Import a module. `sys.modules` may have it already while another thread still imports it."""
     calls.check_address_space(address_space)
     # A signal in an import could be taken for another error, or lost.
-    with interrupts.defer_signals(), contextlib.nullcontext() if name.startswith("mpired.") else installed.loading():
+    with (
+        interrupts.defer_signals(),
+        contextlib.nullcontext() if name.startswith("mpired.") else installed.redirect_output(),
+    ):
         return importlib.import_module(name)

@@ -19,7 +19,7 @@ from mpired.formats.arrays import Library, inspect_by
 from mpired.formats.decoding import call_in_worker, write_in_worker
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, Encoder
-from mpired.formats.rank import Model, RankFile, also
+from mpired.formats.rank import Model, RankFile, and_others
 from mpired.formats.streamed import DECODED_NBYTES, errors_of
 from mpired.sources.source import Source
 
@@ -30,7 +30,7 @@ ERRORS = (ValueError, KeyError, RuntimeError, TypeError, IndexError, OverflowErr
 @functools.cache
 def _import(name: str) -> Any:
     """Import a module of mpired that imports h5py."""
-    with installed.importing("h5py"):
+    with installed.import_library("h5py"):
         return importlib.import_module(f"mpired.formats.{name}")
 
 
@@ -66,7 +66,7 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
     stored, missing, lost = call_in_worker(context, subject, _call, subject, "forms", model)
     if lost:
         names = list(lost)
-        reason = f"attribute {names[0]!r}{also(names[1:])} is left out: it {lost[names[0]]}"
+        reason = f"attribute {names[0]!r}{and_others(names[1:])} is left out: it {lost[names[0]]}"
         log.warn(InputWarning(f"{subject}: {reason}"))
     write = functools.partial(
         write_in_worker, context, subject, _call, subject, "write", model, context.history(), context.jobs

@@ -22,7 +22,7 @@ import h5py
 import numpy as np
 from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5r, h5s, h5t, h5z
 
-from mpired.datatypes import agrees, as_numbers
+from mpired.datatypes import has_same_components, numeric_form
 from mpired.errors import DatatypeError
 from mpired.files import calls, copying
 from mpired.formats import conventions, hierarchy
@@ -81,10 +81,10 @@ class _Result(NamedTuple):
         if template is not None and has_same_meaning:
             old_attributes, form = conventions.with_sign(hierarchy.attributes_of(template.id), template.dtype)
             # Numbers of a type that NumPy does not have, such as bfloat16, are combined in a wider type.
-            is_same = agrees(buffer.datatype, form) and hierarchy.has_numpy_type(template)
+            is_same = has_same_components(buffer.datatype, form) and hierarchy.has_numpy_type(template)
             tid = template.id.get_type().copy() if is_same else tid
-        elements = as_numbers(form if is_same else tid.dtype)
-        old_attributes = cells.staying(name, old_attributes)
+        elements = numeric_form(form if is_same else tid.dtype)
+        old_attributes = cells.remaining_attributes(name, old_attributes)
         attributes, dropped = conventions.result_attributes(
             old_attributes, form, elements, is_same=is_same, nullable=buffer.nullable
         )
@@ -290,7 +290,7 @@ def _create_dataset(file: h5py.File, result: _Result) -> None:
     lcpl = h5p.create(h5p.LINK_CREATE)
     lcpl.set_create_intermediate_group(True)
     dataset = h5d.create(file.id, octets_of(result.name), result.type, space, result.plist, lcpl=lcpl)
-    form = as_numbers(dataset.dtype).newbyteorder("=")
+    form = numeric_form(dataset.dtype).newbyteorder("=")
     new = {key: value.astype(form).reshape(-1) for key, value in result.attributes.items()}
     copied = []
     for attribute in () if template is None else open_attributes(template.id):
@@ -526,7 +526,7 @@ _Blocks: TypeAlias = Iterator[tuple[tuple[slice, ...], np.ndarray]]  # a selecti
 def _write_elements(dataset: h5py.Dataset, result: Array, jobs: int = 0) -> None:
     """Write all elements of a dataset, with its fill value in place of missing elements."""
     attributes, form = conventions.with_sign(hierarchy.attributes_of(dataset.id), dataset.dtype)
-    form = as_numbers(form)
+    form = numeric_form(form)
     native = form.newbyteorder("=")
     fill = conventions.fill_of_result(attributes, native) if native.names is None else None
     rows = list(selections(dataset.shape, dataset.chunks or (), form.itemsize, 0, DECODED_NBYTES // 2))

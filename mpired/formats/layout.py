@@ -21,7 +21,7 @@ from mpired.files.scratch import Scratch
 from mpired.formats.array import Array, blocks
 from mpired.formats.convert import as_in
 from mpired.formats.decoding import Decoder
-from mpired.formats.missing import Missing, of_parts
+from mpired.formats.missing import Missing, join_rules
 from mpired.formats.streamed import Values
 from mpired.log import track
 from mpired.sources.local import LocalSource
@@ -52,7 +52,9 @@ class FlatLayout(NamedTuple):
 class ArrayLayout(NamedTuple):
     """The layout of results as contiguous arrays of a file. It also encodes results from a scratch file."""
 
-    lay: Callable[[int], Sequence[int]]  # writes all but the elements to a descriptor, returns the offset of each array
+    write_headers: Callable[
+        [int], Sequence[int]
+    ]  # writes all but the elements to a descriptor, returns the offset of each array
     stored: tuple[np.dtype, ...]  # NumPy form of the elements of each array in the file
     finish: Callable[[int], None] | None = None  # completes the file after the elements, or None
     missing: tuple[Missing | None, ...] = ()  # rule for missing elements of each array, or None
@@ -65,7 +67,7 @@ class ArrayLayout(NamedTuple):
 
     def encode(self, results: Sequence[Array], fd: int) -> None:
         """Write results to an open file."""
-        offsets = self.lay(fd)
+        offsets = self.write_headers(fd)
         for result, stored, offset in zip(results, self.stored, offsets, strict=True):
             write_elements(result, stored, fd, offset)
         if self.finish is not None:
@@ -101,7 +103,7 @@ def check_names(names: Sequence[str], kept: Collection[str], form: str) -> None:
     raise UsageError("`columns`", reason)
 
 
-def part_of(pairs: Array, field: str) -> Array:
+def field_of(pairs: Array, field: str) -> Array:
     """Return the values or the indices of native pairs as an array."""
     return pairs._replace(datatype=field_type(pairs.datatype, field), stored=pairs.stored[[field]])
 
@@ -111,10 +113,10 @@ def join_fields(layout: Any, fields: Sequence[Sequence[str]]) -> Encoder:
 
     def encode(results: Sequence[Array], fd: int) -> None:
         pairs = zip(results, fields, strict=True)
-        layout.encode([part_of(result, field) if field else result for result, names in pairs for field in names], fd)
+        layout.encode([field_of(result, field) if field else result for result, names in pairs for field in names], fd)
 
     rules = iter(layout.missing)
-    missing = (of_parts(names, [*islice(rules, len(names))]) for names in fields)
+    missing = (join_rules(names, [*islice(rules, len(names))]) for names in fields)
     return Encoder(encode, tuple(missing))
 
 
@@ -138,7 +140,7 @@ def in_scratch(array: Array, scratch: Scratch) -> Array:
     """Return a flat copy of a decoded array in a scratch file, with its mask after the elements."""
     form = array.datatype.form
     copy = Array(array.source, array.datatype, array.count, form, shape=array.shape, name=array.name)
-    copy = copy._replace(nullable=array.nullable, validity=copy.end)
+    copy = copy._replace(nullable=array.nullable, mask_offset=copy.end)
     with closing(Decoder()) as decoder:
         write_native(copy, blocks(decoder.decoding(array), max(1, _BLOCK_NBYTES // form.itemsize)), scratch.fd)
     return copy._replace(source=LocalSource(array.source.name, scratch.shared.path))
@@ -146,7 +148,7 @@ def in_scratch(array: Array, scratch: Scratch) -> Array:
 
 def write_native(array: Array, blocks_and_masks: Iterable[Values], fd: int) -> None:
     """Write native elements, and their mask if it has an offset, to a scratch file."""
-    offset, mask_offset = array.offset, array.validity
+    offset, mask_offset = array.offset, array.mask_offset
     with calls.errors_name(array.source.name):
         for block, valid in blocks_and_masks:
             calls.pwrite_all(fd, block.view(np.uint8).data, offset)

@@ -20,7 +20,7 @@ from mpired.formats.npy import header_of
 from mpired.sources.local import LocalSource
 from mpired.sources.open import open_source
 from mpired.sources.source import STANDARD_INPUT, OpenBytes, OpenSource, Source
-from mpired.sources.stream import StreamSource, copied
+from mpired.sources.stream import StreamSource, copy_to_scratch
 
 if TYPE_CHECKING:
     from mpired.formats.input_options import InputOptions
@@ -40,7 +40,7 @@ class MemorySource(Source):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy for a process that does not share this memory; it exists as long as this source.
-        self._copy = self._copy or copied(self.name, self.open())
+        self._copy = self._copy or copy_to_scratch(self.name, self.open())
         return self._copy.__reduce__()
 
     def open(self) -> OpenSource:
@@ -90,8 +90,8 @@ class ArrayRank(RankObject):
         null = masks_of(self.content).ravel(order="F" if array.fortran_order else "C")
         if null.any():
             source = MemorySource(source.name, *source.parts, (~null).view(np.uint8).data)
-            validity = array.offset + array.nbytes
-            array = array._replace(source=source, nulls=int(np.count_nonzero(null)), validity=validity)
+            mask_offset = array.offset + array.nbytes
+            array = array._replace(source=source, nulls=int(np.count_nonzero(null)), mask_offset=mask_offset)
         return file._replace(source=source, buffers=[array])
 
 
@@ -138,7 +138,7 @@ class OpenFile(RankObject):
                 self.content.flush()
             status = os.fstat(fd)
             if stat.S_ISREG(status.st_mode):
-                path, followed = f"/proc/{os.getpid()}/fd/{fd}", self.path and calls.followed(self.path)
+                path, followed = f"/proc/{os.getpid()}/fd/{fd}", self.path and calls.follow_link(self.path)
                 return LocalSource.inspected(self.name, path, followed, inputs.context, status), inputs
             self._stream = self._stream or StreamSource(
                 self.name, os.dup(fd), inputs.stream_limit, digested=bool(inputs.context.record)

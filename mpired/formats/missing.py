@@ -70,7 +70,7 @@ def masked(elements: np.ndarray, mask: Any) -> np.ndarray:
         return np.ma.MaskedArray(elements, mask)
 
 
-def of_parts(fields: Sequence[str], parts: Sequence[Missing | None]) -> Missing | None:
+def join_rules(fields: Sequence[str], parts: Sequence[Missing | None]) -> Missing | None:
     """Join the rules of the fields of pairs, or of the field "" of plain values, or return None without rules."""
     rules = [part._replace(field=field) for field, part in zip(fields, parts, strict=False) if part is not None]
     return rules[0]._replace(also=next(iter(rules[1:]), None)) if rules else None

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpired.datatypes import as_numbers
+from mpired.datatypes import numeric_form
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
 from mpired.formats import arrays, conventions, hdf5
@@ -274,7 +274,7 @@ def _write(
 def _new_variable(buffer: Array, old: _ClassicHeader, dimensions: dict[str, int], cells: Cells) -> _ClassicVariable:
     """Return the variable of a result, and add its new dimensions to `dimensions`."""
     name, is_bool = buffer.name or "value", buffer.datatype.is_bool
-    code = _BY_FORM.get(np.dtype("i1") if is_bool else as_numbers(buffer.datatype.form).newbyteorder(">"))
+    code = _BY_FORM.get(np.dtype("i1") if is_bool else numeric_form(buffer.datatype.form).newbyteorder(">"))
     if is_bool and buffer.nullable:
         raise DatatypeError(buffer.datatype.label, "has no value for missing elements in netCDF; use `to='parquet'`")
     if code is None:
@@ -303,7 +303,7 @@ def _new_variable(buffer: Array, old: _ClassicHeader, dimensions: dict[str, int]
     new |= {key: np.frombuffer(octets_of(text), _FORMS[_CHAR]) for key, text in strings.items() if text}
     new |= {conventions.DTYPE: np.frombuffer(b"bool", _FORMS[_CHAR])} if is_bool else {}  # in the form of xarray
     kept = {key: value for key, value in template.attributes.items() if key in converted or key not in left_out}
-    return replace(template, name=name, code=code, attributes=cells.staying(name, kept | new))
+    return replace(template, name=name, code=code, attributes=cells.remaining_attributes(name, kept | new))
 
 
 def _place_variables(header: _ClassicHeader) -> _ClassicHeader:

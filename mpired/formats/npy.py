@@ -12,13 +12,13 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from mpired.datatypes import TIMES, Group, as_numbers, from_dtype, value_type
-from mpired.datatypes.times import is_of_numpy, numpy_form
+from mpired.datatypes import TIMES, Group, from_dtype, numeric_form, value_type
+from mpired.datatypes.times import has_numpy_type, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.formats.array import NOWHERE, UNKNOWN_COUNT, Array
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import FlatLayout
-from mpired.formats.rank import NO_DATATYPE, Model, RankFile, SkippedArray, declared, dtype_text
+from mpired.formats.rank import NO_DATATYPE, Model, RankFile, SkippedArray, declared_datatype, dtype_text
 from mpired.sources.local import peek
 from mpired.sources.source import Source
 
@@ -75,7 +75,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
             return RankFile(source, (), (skipped,))
         datatype, stored = value_type(label_of(dtype)), dtype
     else:
-        datatype, stored = declared(source, inputs, dtype, "holds"), as_numbers(dtype)
+        datatype, stored = declared_datatype(source, inputs, dtype, "holds"), numeric_form(dtype)
     fortran_order = header.fortran_order and len(shape) > 1  # with one dimension both orders are the same
     array = Array(source, datatype, math.prod(shape), stored, len(header.head), shape, fortran_order, must_end=True)
     if not source.is_sequential:
@@ -177,7 +177,7 @@ def form_and_header(result: Array, dtype: np.dtype | None, nbytes: int = 0) -> t
         if (dtype := numpy_type(result, "npy")).hasobject:
             raise DatatypeError(f"{result.datatype}", "has no form in npy; use `to='hdf5'`")
         dtype = dtype.newbyteorder(result.byte_order)
-    return as_numbers(dtype), header_of(dtype, result.dimensions, fortran_order=result.fortran_order, nbytes=nbytes)
+    return numeric_form(dtype), header_of(dtype, result.dimensions, fortran_order=result.fortran_order, nbytes=nbytes)
 
 
 def numpy_type(result: Array, form: str) -> np.dtype:
@@ -189,7 +189,7 @@ def numpy_type(result: Array, form: str) -> np.dtype:
         return np.lib.format.drop_metadata(datatype.form)
     if datatype.group not in TIMES:
         return result.form or (np.dtype(bool) if datatype.is_bool else datatype.form)
-    if not is_of_numpy(datatype):
+    if not has_numpy_type(datatype):
         raise DatatypeError(f"{datatype}", f"has no form in {form}; use `to='parquet'` or `to='arrow'`")
     return numpy_form(datatype)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpired.datatypes import agrees, as_numbers
+from mpired.datatypes import has_same_components, numeric_form
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
 from mpired.formats import npy
@@ -147,7 +147,7 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
     new = [_NewMember(new_member(info.filename, method, info.file_size)) for info in kept]
     for number, result in enumerate(model.buffers):
         dtype = old[result.own_name].header.dtype if result.own_name in old else None
-        is_same = dtype is not None and agrees(result.datatype, dtype)
+        is_same = dtype is not None and has_same_components(result.datatype, dtype)
         stored, head = npy.form_and_header(result, dtype if is_same else None)
         name = (result.name or f"arr_{number}") + _SUFFIX
         new.append(_NewMember(new_member(name, method, len(head) + result.count * stored.itemsize), head, stored))
@@ -220,6 +220,6 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
         old = archive.members()
     new = []
     for name, (info, header, _) in old.items():
-        new_elements = (header.head, as_numbers(header.dtype)) if name in results else ()
+        new_elements = (header.head, numeric_form(header.dtype)) if name in results else ()
         new.append(_NewMember(new_member(info.filename, info.compress_type), *new_elements))
     _write(new, source, [results[name] for name in old if name in results], fd)

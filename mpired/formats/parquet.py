@@ -222,7 +222,7 @@ provenance = functools.partial(columns.provenance_of, opener=ParquetFile)
 rewrite = functools.partial(columns.rewrite, opener=ParquetFile)
 
 
-def rewriting(source: Source) -> int:
+def rewrite_nbytes(source: Source) -> int:
     """Return the approximate bytes of memory for rewriting a file: its largest row group, and half of it encoded."""
     with errors_of(source.name), closing(ParquetFile(source)) as file:
         groups = [file.metadata.row_group(number).total_byte_size for number in range(len(file.group_rows))]

@@ -14,7 +14,7 @@ import numpy as np
 
 from mpired import values
 from mpired.context import NO_LIMITS, Context
-from mpired.datatypes import Datatype, Group, agrees, from_dtype, value_index, with_fields
+from mpired.datatypes import Datatype, Group, from_dtype, has_same_components, rename_fields, value_index
 from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError, escaped, merged
 from mpired.formats.array import Array
@@ -45,7 +45,7 @@ class SkippedArray(NamedTuple):
     storage: str = ""  # kind of storage, in a few words
 
 
-Kept: TypeAlias = Any
+KeptContent: TypeAlias = Any
 """Arrays or columns that a result copies from its model, see `keep`: `arrays.KeptArrays` or `columns.TableHeader`."""
 
 
@@ -55,7 +55,7 @@ class Cells(NamedTuple):
     values: Mapping[str, np.ndarray] = {}  # new values of carried arrays
     attributes: Mapping[str, Mapping[str, str]] = {}  # new attributes of combined arrays; "" removes an attribute
 
-    def staying(self, name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    def remaining_attributes(self, name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the attributes of the model of an array without those that are removed."""
         changes = self.attributes.get(name, {})
         return {key: value for key, value in attributes.items() if changes.get(key) != ""}
@@ -67,7 +67,7 @@ class Model(NamedTuple):
     format: str  # name of the default format of the result
     buffers: tuple[Array, ...]  # its arrays, at least one
     source: Source | None = None  # file of that format, whose schema, compression and header spelling the result gets
-    kept: Kept | None = None
+    kept: KeptContent | None = None
     cells: Cells = Cells()
     provenance: Any = None  # provenance of the result, in its attribute `text`
     context: Context = NO_LIMITS
@@ -96,11 +96,11 @@ class RankFile(NamedTuple):
     names: Sequence[str] = ()  # names of all columns or arrays
     format: str = ""  # name of the format, set by `Format.inspect`
     obstacle: str = ""  # reason why the file has no buffers, if it is only described
-    kept: Kept | None = None
+    kept: KeptContent | None = None
     headers: Sequence[Any] = ()  # `arrays.ArrayHeader` of each combined array, in formats with attributes
     noun: str = "array"  # the word of the format for an array
     shards: Sequence[Source] = ()  # files with the elements, if the source is only their index
-    unkept: Sequence[SkippedArray] = ()  # arrays that match a pattern of `keep`, but cannot be carried
+    not_carried: Sequence[SkippedArray] = ()  # arrays that match a pattern of `keep`, but cannot be carried
 
     def __repr__(self) -> str:
         """Return the description of `mpired info` on one line."""
@@ -120,7 +120,7 @@ class RankFile(NamedTuple):
         used = {name for array in self.buffers for name in array.columns}.union(self.kept.names if self.kept else ())
         return [name for name in self.names if name not in used]
 
-    def ordered_as(self, other: RankFile) -> RankFile:
+    def in_order_of(self, other: RankFile) -> RankFile:
         """Return this description with the buffers in the order of `other`, if both have the same names."""
         names, by_name = [array.name for array in other.buffers], {array.name: array for array in self.buffers}
         if names == list(by_name) or by_name.keys() != set(names):
@@ -143,13 +143,13 @@ class RankFile(NamedTuple):
         errors: list[MpiredError] = []
         if lacking := [array for array in self.buffers if array.nulls and not array.nullable]:
             first, *others = lacking
-            more = also([",".join(array.columns) for array in others])
+            more = and_others([",".join(array.columns) for array in others])
             errors.append(null_error(self.source, first.columns, first.nulls or 0, more=more))
         hints: list[str] = []  # those of all skipped arrays, at the end of the last error
         if self.names:
             groups = [(array.name, array.datatype.group) for array in self.buffers]
             groups += [(array.name, array.group) for array in skipped if array.group is not None and not array.nulls]
-            hints.append(choice(groups, taken))
+            hints.append(columns_hint(groups, taken))
             names = [array.name for array in skipped]
             if keeps and hints[0] and len(set(names)) == len(names) and all(array.keeps for array in skipped):
                 hints.append(f"carry what all ranks have in common with `keep='{values.listed(names)}'`")
@@ -161,7 +161,7 @@ class RankFile(NamedTuple):
         if not self.buffers and not skipped:
             reason, carried = "holds no array or column", self.kept.names if self.kept else ()
             if carried:
-                reason = f"has no {self.noun} to combine, because results carry {some_names(carried)}"
+                reason = f"has no {self.noun} to combine, because results carry {list_names(carried)}"
                 reason += "; choose those to combine with `columns`"
             errors.append(BufferFileError(self.source.name, reason))
         return errors
@@ -181,10 +181,12 @@ def reasons(skipped: Iterable[SkippedArray]) -> dict[str, list[SkippedArray]]:
     groups: dict[str, list[SkippedArray]] = {}
     for array in skipped:
         groups.setdefault(array.reason.replace(repr(array.name), "", 1), []).append(array)
-    return {f"{arrays[0].reason}{also([array.name for array in arrays[1:]])}": arrays for arrays in groups.values()}
+    return {
+        f"{arrays[0].reason}{and_others([array.name for array in arrays[1:]])}": arrays for arrays in groups.values()
+    }
 
 
-def choice(columns: Sequence[tuple[str, Group]], taken: Group | None) -> str:
+def columns_hint(columns: Sequence[tuple[str, Group]], taken: Group | None) -> str:
     """Return the hint to choose among columns, given as names and groups, those that the op takes; or ""."""
     names = [name for name, group in columns if taken is None or group in taken]
     if not names and len(columns) > 1 and taken is not None and Group.PAIR in taken:
@@ -215,14 +217,14 @@ def dtype_text(dtype: np.dtype, byte_order: str | None = None) -> str:
     return f"({', '.join(field.base.str + ''.join(f'[{n}]' for n in field.shape) for field in fields)})"
 
 
-def declared(source: Source, inputs: InputOptions, dtype: np.dtype, subject: str) -> Datatype:
+def declared_datatype(source: Source, inputs: InputOptions, dtype: np.dtype, subject: str) -> Datatype:
     """Return the declared datatype of elements, or that of their dtype; messages begin with the `subject`."""
     if inputs.datatype is None:
         try:
             datatype = from_dtype(dtype)
         except DatatypeError:
             raise DatatypeError(source.name, f"{subject} elements of {dtype_text(dtype)}{NO_DATATYPE}") from None
-        return with_fields(datatype, dtype.names) if inputs.named else datatype
+        return rename_fields(datatype, dtype.names) if inputs.named else datatype
     check_declared(source, inputs, inputs.datatype, dtype, subject)
     return inputs.datatype
 
@@ -230,14 +232,14 @@ def declared(source: Source, inputs: InputOptions, dtype: np.dtype, subject: str
 # Part of the interface of formats in packages.
 def check_declared(source: Source, inputs: InputOptions, datatype: Datatype, dtype: np.dtype, what: str) -> None:
     """Raise `DatatypeError` if elements of a dtype are not of the datatype, or not in its declared byte order."""
-    if not agrees(datatype, dtype):
+    if not has_same_components(datatype, dtype):
         raise inputs.refused(source, datatype, f"{what} {element_text(dtype)}")
     if inputs.type_order and dtype.newbyteorder(ORDERS[inputs.type_order]) != dtype:
         what = f"{what} {element_text(dtype)} as {dtype_text(dtype)}"
         raise DatatypeError(source.name, f"{what}, which is not {inputs.type_order}-endian")
 
 
-def turned(dims: Sequence[str], others: Sequence[str]) -> str | None:
+def dims_order_difference(dims: Sequence[str], others: Sequence[str]) -> str | None:
     """Return the error text if two arrays have dimensions of the same names in different orders, else None."""
     pairs = zip(dims, others, strict=True) if len(dims) == len(others) else ()
     if not any(dim != other and dim in others and not dim.startswith("phony_dim_") for dim, other in pairs if dim):
@@ -245,14 +247,14 @@ def turned(dims: Sequence[str], others: Sequence[str]) -> str | None:
     return f"dimensions ({', '.join(dims)}), not ({', '.join(others)}); write all in one order"
 
 
-def reordered(fields: Sequence[str], others: Sequence[str], datatype: Datatype) -> str | None:
+def field_order_difference(fields: Sequence[str], others: Sequence[str], datatype: Datatype) -> str | None:
     """Return the error text if two structures differ in the order of their fields, unless `datatype` names these."""
     if list(fields) == list(others) or set(fields) != set(others) or set(fields) == set(datatype.form.names or ()):
         return None
     return f"fields {', '.join(map(escaped, fields))}, not {', '.join(map(escaped, others))}; save all in one order"
 
 
-def picked(source: Source, names: Iterable[str], patterns: Sequence[str], noun: str) -> list[str]:
+def select_names(source: Source, names: Iterable[str], patterns: Sequence[str], noun: str) -> list[str]:
     """Return the names that match names or shell patterns, in the order of the patterns."""
     by_name = dict.fromkeys(names)
     selected: dict[str, None] = {}
@@ -261,42 +263,44 @@ def picked(source: Source, names: Iterable[str], patterns: Sequence[str], noun: 
         has_wildcards = bool(_WILDCARDS & set(pattern))
         if not matches or (pattern not in by_name and not has_wildcards):
             like = " like" if has_wildcards else ""
-            reason = f"has no {noun}{like} {pattern!r}; its {noun}s are {some_names([*by_name])}"
+            reason = f"has no {noun}{like} {pattern!r}; its {noun}s are {list_names([*by_name])}"
             raise BufferFileError(source.name, reason)
         selected |= dict.fromkeys(matches)
     return list(selected)
 
 
-def chosen(source: Source, names: Collection[str], inputs: InputOptions) -> tuple[dict[str, None], dict[str, None]]:
+def select_arrays(
+    source: Source, names: Collection[str], inputs: InputOptions
+) -> tuple[dict[str, None], dict[str, None]]:
     """Return the names of combined arrays, empty if all arrays that are not kept are combined, and of kept arrays."""
     # An exact name of `keep` precedes patterns of `columns`, and these precede patterns of `keep`.
     free = [name for name in names if name not in inputs.keep]
-    combined = dict.fromkeys(picked(source, free, inputs.pair or inputs.columns, inputs.noun))
+    combined = dict.fromkeys(select_names(source, free, inputs.pair or inputs.columns, inputs.noun))
     if inputs.pair and len(combined) != 2:  # noqa: PLR2004 - a pair
-        raise UsageError("`pair`", f"means the {inputs.noun}s {some_names([*combined])} of {source.name}; name two")
-    kept = (name for name in picked(source, names, inputs.keep, inputs.noun) if name not in combined)
+        raise UsageError("`pair`", f"means the {inputs.noun}s {list_names([*combined])} of {source.name}; name two")
+    kept = (name for name in select_names(source, names, inputs.keep, inputs.noun) if name not in combined)
     return combined, dict.fromkeys(kept)
 
 
-def some_names(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     """Return a list of the first names for a message."""
     more = f" and {len(names) - _MAX_NAMES_SHOWN} more" if len(names) > _MAX_NAMES_SHOWN else ""
     return f"{', '.join(map(repr, names[:_MAX_NAMES_SHOWN])) or 'none'}{more}"
 
 
-def also(names: Sequence[str]) -> str:
+def and_others(names: Sequence[str]) -> str:
     """Return the insertion for a message about a column that concerns other columns too, or ""."""
-    return f" (also {some_names(names)})" if names else ""
+    return f" (also {list_names(names)})" if names else ""
 
 
-def lacking(this: str, names: Sequence[str], other: str, other_names: Sequence[str]) -> str:
+def missing_arrays_text(this: str, names: Sequence[str], other: str, other_names: Sequence[str]) -> str:
     """Return the end of a message with the arrays that either of two ranks lacks; "" if arrays have no names."""
     if not all([*names, *other_names]):
         return ""
     text = ""
     for rank, present, required in ((this, {*names}, other_names), (other, {*other_names}, names)):
         if missing := [name for name in required if name not in present]:
-            text += f", and {rank} lacks {some_names(missing)}"
+            text += f", and {rank} lacks {list_names(missing)}"
     return text
 
 

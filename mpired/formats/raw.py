@@ -22,7 +22,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
         raise UsageError("`datarep='external32'`", "describes origins; a window is in the native form")
     datatype, stored = inputs.datatype, inputs.stored(inputs.datatype)
     if inputs.spreads(datatype):
-        source = source.kept()
+        source = source.seekable()
         count = Records.of(source, datatype, inputs.offset, inputs.count).count
         spread = Array(source, datatype, count, stored, inputs.offset, reader=SpreadReader, datarep="native")
         return RankFile(source, (spread,))
@@ -69,7 +69,7 @@ def prepare(model: Model) -> FlatLayout | Encoder:
         return FlatLayout(datatype.external_form)
     stored = datatype.form.newbyteorder(result.byte_order)
     if datatype.is_spread:
-        Records(datatype, result.count, 0).check_apart("other formats take them one after another, e.g. `to='npy'`")
+        Records(datatype, result.count, 0).check_disjoint("other formats take them one after another, e.g. `to='npy'`")
         return Encoder(spread_encoder(datatype, stored))
     # The displacement of the first entry stays, so that the file can be read with the same type.
     return FlatLayout(stored, bytes(max(0, -datatype.origin)))

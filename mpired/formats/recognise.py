@@ -102,11 +102,11 @@ def installed_names() -> dict[str, list[Any]]:
 def _load_installed(name: str) -> Format | str:
     """Return the row of an entry point, or the reason why it cannot be used."""
     entry_points = installed_names()[name]
-    homes = installed.homes(entry_points)
+    describe_points = installed.describe_points(entry_points)
     if len(entry_points) > 1:
-        return f"is the format of {len(entry_points)} entry points ({homes}); remove all but one"
+        return f"is the format of {len(entry_points)} entry points ({describe_points}); remove all but one"
     try:
-        with interrupts.defer_signals(), installed.loading():
+        with interrupts.defer_signals(), installed.redirect_output():
             row = entry_points[0].load()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of another package
         reason = f"cannot be loaded ({type(error).__name__}: {error})"
@@ -114,7 +114,7 @@ def _load_installed(name: str) -> Format | str:
         if isinstance(row, Format) and row.name == name and row.place:
             return row
         reason = "is not an mpired.formats.Format with this name and a `place`"
-    return f"is an installed format, and {homes} {reason}; repair or remove the package"
+    return f"is an installed format, and {describe_points} {reason}; repair or remove the package"
 
 
 def _only_installed(path: str, clue: str, matches: Callable[[Format], bool]) -> Format | None:
@@ -142,7 +142,7 @@ def _suffix(path: str) -> str:
     """Return the suffix of a path in lower case, without the suffix of a codec; "" if it is a number."""
     name = path.rpartition(os.sep)[2].lower()
     if name.endswith(codecs.SUFFIXES):
-        name = codecs.stripped(name)
+        name = codecs.strip_suffix(name)
     if name.endswith(_LONG_SUFFIXES):
         return next(suffix for suffix in _LONG_SUFFIXES if name.endswith(suffix))
     suffix = os.path.splitext(name)[1]
@@ -168,7 +168,7 @@ def open_rank(argument: str | RankObject, inputs: InputOptions, *, any_kind: boo
         except NotReadError as error:
             if not any_kind:
                 raise
-            return RankFile(packed.kept(), (), format=error.kind, obstacle=error.reason)
+            return RankFile(packed.seekable(), (), format=error.kind, obstacle=error.reason)
     if isinstance(argument, RankInFile):
         if not form.needs_type or source.is_sequential:
             kind = "compressed" if source.is_sequential else form.name
@@ -176,7 +176,7 @@ def open_rank(argument: str | RankObject, inputs: InputOptions, *, any_kind: boo
             raise BufferFileError(argument.name, reason)
         source = source.named(argument.name)
     if source.is_sequential and not (inputs.forward and form.forward):
-        source = source.kept()
+        source = source.seekable()
     if any_kind and form.needs_type and inputs.datatype is None:
         reason = "does not store the type of its elements; give it with `type`"
         return RankFile(source, (), format=form.name, obstacle=reason)
@@ -200,9 +200,9 @@ def _decompress(source: Source, inputs: InputOptions, start: bytes) -> Source:
     return CompressedSource(source, codec.name, codec.unpacking_of(start), inputs.context, inputs.stream_limit)
 
 
-def unpacked(source: Source, inputs: InputOptions) -> Source:
+def decompressed(source: Source, inputs: InputOptions) -> Source:
     """Return a seekable source of the decompressed bytes of a file."""
-    return _decompress(source, inputs._replace(count=None), peek(source)).kept()
+    return _decompress(source, inputs._replace(count=None), peek(source)).seekable()
 
 
 def recognise(source: Source, inputs: InputOptions, start: bytes | None = None) -> Format:
@@ -222,7 +222,7 @@ def recognise(source: Source, inputs: InputOptions, start: bytes | None = None) 
         )
     if by_content is None and known and (named is None or not named.place):
         raise NotReadError(source.name, f"is {known.name}; {known.hint}", known.name)
-    path = source.name if source.packed is None else codecs.stripped(source.name)
+    path = source.name if source.packed is None else codecs.strip_suffix(source.name)
     if by_content is None and not (named and named.readable) and (known := foreign.by_suffix(path)):
         raise NotReadError(source.name, f"is {known.name} by its suffix; {known.hint}", known.name)
     if named is not None and not named.readable:
@@ -269,7 +269,7 @@ def output_format(path: str, to: str | None, like: str, *, terminal: bool = Fals
     row = by_suffix(path) if to is None else format_named(to, "to")
     chosen = row or format_named(like)
     if row is None:  # another program could misread the result
-        if kind := foreign.by_suffix(codecs.stripped(path)):
+        if kind := foreign.by_suffix(codecs.strip_suffix(path)):
             reason = f"would be {kind.name} by its suffix, which mpired does not write"
             raise UsageError(path, f"{reason}; choose another name, or say the format with `to`")
         if (suffix := _suffix(path)) and not chosen.needs_type:
@@ -302,7 +302,7 @@ def format_to_create(path: str, *, like: str = "", declared: bool) -> Format:
 
 def check_raw_suffix(path: str) -> None:
     """Raise `UsageError` if a raw result has the suffix of another format."""
-    kind = by_suffix(path) or foreign.by_suffix(codecs.stripped(path))
+    kind = by_suffix(path) or foreign.by_suffix(codecs.strip_suffix(path))
     if kind is not None and kind is not RAW:
         raise UsageError(path, f"would be {kind.name} by its suffix, but records are raw binary; choose another name")
 

@@ -243,7 +243,7 @@ def _write_header(
     return [starts[name] for name in names]
 
 
-def divided(
+def shard_layouts(
     model: Model, name: str, prepare: Callable[[Model], ArrayLayout]
 ) -> Iterator[tuple[str, Sequence[int], ArrayLayout]]:
     """Yield the name, the numbers of the results and the layout of each shard, like those of the model, and the index.

@@ -71,7 +71,7 @@ class Records:
         """The number of bytes of all elements without gaps."""
         return self.count * self.datatype.size
 
-    def make_room(self, fd: int) -> None:
+    def reserve_space(self, fd: int) -> None:
         """Set the size of a new file, and reserve its space, unless most of it would be gaps."""
         (calls.allocate if self.end <= transfer.MOST_GAPS * self.nbytes else calls.set_size)(fd, self.end)
 
@@ -87,7 +87,7 @@ class Records:
             elements = f"{self.count} elements of {self.datatype.label}"
             raise CountError(source.name, f"has {source.nbytes} bytes, and {elements} end at byte {self.reach[1]}")
 
-    def check_apart(self, hint: str) -> None:
+    def check_disjoint(self, hint: str) -> None:
         """Raise an error if entries overlap, which is not allowed for writing (MPI-4.1, 5.1.11)."""
         overlap = pieces.overlaps(self.datatype.typemap, self.count)
         reason = f"in {self.count} elements of it entries overlap, and none may be written twice"
@@ -118,7 +118,7 @@ def scatter(fd: int, run: Run, packed: np.ndarray) -> None:
         return
     for window in transfer.windows(run):
         buffer = np.zeros((len(window.starts), window.nbytes), np.uint8)
-        if not window.full:
+        if not window.has_no_gaps:
             for start, stretch in zip(window.starts, buffer, strict=True):
                 calls.pread_into(fd, stretch.data, start)
         window.scatter(buffer, packed)
@@ -174,7 +174,7 @@ def _write_surroundings(records: Records, replaced: Array | None, fd: int) -> Re
     """
     if replaced is None:
         records = replace(records, offset=max(0, -records.reach[0]))
-        records.make_room(fd)
+        records.reserve_space(fd)
         return records
     old, source = Records(records.datatype, replaced.count, replaced.offset), replaced.source
     records = replace(old, count=records.count)

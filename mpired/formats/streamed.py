@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from mpired.datatypes import Datatype, Group, counterparts
+from mpired.datatypes import Datatype, Group, pair_fields
 from mpired.errors import BufferFileError, MpiredError
 from mpired.files import calls
 from mpired.formats.array import Array
@@ -141,7 +141,7 @@ class TableFile(SourceFile):
     def reopen(self, opened: OpenSource) -> None:
         """Replace the open source by another opening of the same source."""
         self.opened, is_long = opened, self._nbytes >= _MAPPED_NBYTES
-        self.mapped = calls.mapped(opened.fd) if is_long and opened.fd is not None else None
+        self.mapped = calls.map_file(opened.fd) if is_long and opened.fd is not None else None
         self.is_remote = is_long and self.mapped is None  # each read is a request
 
     def read(self, nbytes: int = -1) -> bytes | memoryview:  # type: ignore[override]  # pyarrow takes both
@@ -188,7 +188,7 @@ def form_of(datatype: Datatype, fields: Sequence[str]) -> np.dtype:
     names = datatype.form.names
     if names is None or not fields:
         return datatype.form
-    return np.dtype([(field, datatype.form[name]) for field, name in counterparts(fields, names)], align=True)
+    return np.dtype([(field, datatype.form[name]) for field, name in pair_fields(fields, names)], align=True)
 
 
 class ColumnReader:
@@ -212,7 +212,7 @@ class ColumnReader:
         self._streams = [Stream(array.source, self._file, leaf, nullable=has_missing) for leaf in leaves]
         names = () if array.datatype.group is Group.VALUE else array.datatype.form.names
         # The order of the leaves is that of the file.
-        self._names = [name for _, name in counterparts(array.stored.names or (), names)] if names else []
+        self._names = [name for _, name in pair_fields(array.stored.names or (), names)] if names else []
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
         """Fill `block` with the elements from `start` on, and return the mask, or None if all are valid."""

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.lib.recfunctions import repack_fields
 
 from mpired import installed
-from mpired.datatypes import agrees, as_numbers, from_dtype
+from mpired.datatypes import from_dtype, has_same_components, numeric_form
 from mpired.errors import BufferFileError, DatatypeError, MpiredError
 from mpired.formats import conventions
 from mpired.formats.array import Array
@@ -58,7 +58,7 @@ _TYPE_FILTERS = frozenset({"delta", "fixedscaleoffset", "quantize", "astype", "p
 @functools.cache
 def _library() -> Any:
     """Import zarr."""
-    with installed.importing("zarr"):
+    with installed.import_library("zarr"):
         zarr: Any = importlib.import_module("zarr")
     warnings.filterwarnings("ignore", module="zarr")
     warnings.filterwarnings("ignore", module="numcodecs")
@@ -340,7 +340,9 @@ def _create_array(documents: _Buffers, buffer: Array, store: Store | None, cells
         raise DatatypeError(buffer.datatype.label, "has no value for missing elements in zarr; use `to='parquet'`")
     if not (is_copy or dtype.hasobject or _can_store(dtype, version)):
         raise DatatypeError(buffer.datatype.label, "has no form in zarr; use `to='npy'` or `to='npz'`")
-    values = cells.staying(buffer.name, conventions.with_sign(_from_json(attributes, fill, version), stored)[0])
+    values = cells.remaining_attributes(
+        buffer.name, conventions.with_sign(_from_json(attributes, fill, version), stored)[0]
+    )
     default = conventions.default_fill(dtype) if buffer.nullable and dtype.kind in "iuf" else None
     if default is not None and not conventions.fill_values(values):
         values, is_copy = {**values, conventions.FILL: default.reshape(1)}, False
@@ -386,7 +388,7 @@ def _model_attributes(old: Any, buffer: Array, dtype: np.dtype) -> tuple[dict[st
         return {key: value for key, value in attributes.items() if key in conventions.POSITIONS}, None, False
     is_packed = conventions.packing(values, form) is not None
     is_specified = old.dtype.names is None or old.metadata.zarr_format == _V2  # version 3 does not specify structures
-    if not is_packed and is_specified and agrees(buffer.datatype, form):
+    if not is_packed and is_specified and has_same_components(buffer.datatype, form):
         return attributes, fill, True
     are_floats = dtype.kind == "f" and old.dtype.kind == "f" and not is_packed
     dropped = (*_PACKING, *(() if are_floats else conventions.OF_THE_TYPE))
@@ -450,7 +452,7 @@ def _write_chunks(archive: zipfile.ZipFile, documents: Mapping[str, bytes], path
     null = next(iter(conventions.fill_values(attributes)), math.nan if form.kind in "fc" else None)
     starts = range(0, shape[0] if width else 0, height)
     counts = [min(height, shape[0] - row) * width for row in starts]
-    for row, block in zip(starts, encoded(result, as_numbers(form), counts, null), strict=True):
+    for row, block in zip(starts, encoded(result, numeric_form(form), counts, null), strict=True):
         if block.dtype.hasobject:  # strings, perhaps as bytes
             values = np.array([item.decode() if isinstance(item, bytes) else item for item in block], array.dtype)
         else:

@@ -122,7 +122,7 @@ class _Operand:
         # MPI passes the address of displacement 0 of the first element, which need not be the lowest byte.
         self.address = ctypes.c_void_p(self._inside.ctypes.data - low)
         if self._run:
-            transfer.whole(self._run).scatter(self._inside, block.view(np.uint8))
+            transfer.whole_window(self._run).scatter(self._inside, block.view(np.uint8))
         else:
             self._inside[...] = block.view(np.uint8)
 
@@ -135,7 +135,7 @@ class _Operand:
     def copy_to(self, block: np.ndarray) -> None:
         """Copy the elements back to an array."""
         if self._run:
-            transfer.whole(self._run).gather(self._inside, block.view(np.uint8))
+            transfer.whole_window(self._run).gather(self._inside, block.view(np.uint8))
         else:
             block.view(np.uint8)[...] = self._inside
 

@@ -236,7 +236,7 @@ def _wider(op: Op, datatype: Datatype) -> str:
     return f"compute with {' and '.join(names)}; " if names and datatype.itemsize < 16 else ""  # noqa: PLR2004
 
 
-def tell_overflow(
+def warn_of_overflow(
     op: Op, datatype: Datatype, overflow: Overflow | None, files: Sequence[str], buffer: str = ""
 ) -> None:
     """Warn of overflow, or raise an error, as the rules of the op request."""

@@ -41,7 +41,7 @@ _SYNONYMS = {f"{synonym.__module__}:{synonym.__name__}": op for op in table.OPS 
 _SYNONYMS |= {op.name.lower(): op for op in (*table.OPS, *table.STATISTICS) if op.name != "QUANTILE"}
 
 
-def of_function(function: Callable[..., Any], *, commute: bool | None = None) -> Op:
+def op_of_function(function: Callable[..., Any], *, commute: bool | None = None) -> Op:
     """Return the op of a function of this process."""
     from mpired.ops import user  # noqa: PLC0415 - few ops are user-defined
 
@@ -150,7 +150,7 @@ def is_list(op: Ops) -> bool:
     return "," in op and ("," in function or not os.path.isfile(home))  # the name of a file may have a comma
 
 
-def each_of(op: Ops) -> list[OpLike]:
+def split_ops(op: Ops) -> list[OpLike]:
     """Return the ops of a call as a list."""
     items: Any = [op] if not is_list(op) else map(str.strip, op.split(",")) if isinstance(op, str) else op
     if not (ops := [*items]):
@@ -209,7 +209,7 @@ PURPOSES = {
 _DEFAULTS: Mapping[str, Any] = {"nan": "propagate", "nulls": "error", "ddof": 0, "exact": False}
 
 
-def with_policies(op: Op, options: Mapping[str, Any], *, window: bool = False) -> Op:
+def with_rules(op: Op, options: Mapping[str, Any], *, window: bool = False) -> Op:
     """Return an op with the rules of the options of a call; `window` is true for a one-sided call."""
     names = ("overflow", "nan", "nulls", "missing", *PURPOSES)
     rules = {name: options[name] for name in names if options.get(name) not in (None, (), _DEFAULTS.get(name))}
@@ -305,7 +305,7 @@ def check_rules(op: Op, datatypes: Sequence[Datatype], nranks: int) -> None:
             _check_wide(op, datatype)
 
 
-def null_refused(op: Op, datatype: Datatype, form: str, hint: str) -> UsageError:
+def null_result_error(op: Op, datatype: Datatype, form: str, hint: str) -> UsageError:
     """Return the error for results that may be null, in a format or file without a value for null."""
     reason = f"may give nulls of {datatype.label}, for which {form} has no value; {hint}"
     return UsageError(f"`nulls={op.rules.nulls!r}`", f"{reason}, or say with `missing` which value stands for them")
@@ -355,7 +355,7 @@ def check_buffers(op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use, off
     """Check that an op is defined on the datatypes of buffers, which have names if they are columns."""
     # Hints of the error name options among `offers` only.
     if use not in op.uses:
-        raise wrong_use(op, use)
+        raise use_error(op, use)
     legal: list[str] = []
     illegal: list[str] = []
     errors: list[OpError] = []
@@ -413,7 +413,7 @@ def _to_pairs(datatype: Datatype, use: Use, *, is_column: bool) -> str:
     return f"an array with the dtype [('value', '{code}'), ('index', 'i8')] holds pairs"
 
 
-def wrong_use(op: Op, use: Use) -> OpError:
+def use_error(op: Op, use: Use) -> OpError:
     """Return the error for an op that a family of calls does not take."""
     names = {Use.REDUCE: "reductions", Use.ACCUMULATE: "accumulate", Use.FETCH: "fetch"}
     calls = " and ".join(name for family, name in names.items() if family in op.uses)

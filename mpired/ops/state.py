@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mpired.datatypes import TIMES, Datatype, Group
-from mpired.datatypes.times import is_of_numpy
+from mpired.datatypes.times import has_numpy_type
 from mpired.ops import native
 from mpired.ops.kernels import address_of
 from mpired.ops.op import Op, Steps
@@ -333,7 +333,7 @@ def absent(result: Datatype, op: Op) -> object:
     value = form[0] if result.group in Group.PAIR | Group.COMPLEX and form.names else form
     if number is None and value.kind in "fc":
         number = np.nan
-    elif number is None and result.group in TIMES and is_of_numpy(result):
+    elif number is None and result.group in TIMES and has_numpy_type(result):
         number = int(np.datetime64("NaT").astype("i8"))
     second = -1 if result.group is Group.PAIR else 0
     return number if number is None or form.names is None else (number, np.array(second).astype(form[1]))
@@ -348,10 +348,10 @@ def may_be_null(op: Op, datatype: Datatype, nullable: Sequence[bool]) -> bool:
         return True
     is_floating = numbers_of(np.empty(0, datatype.form), datatype).dtype.kind == "f"
     leaves_out = rules.missing is not None or (rules.nan == "ignore" and is_floating)
-    return (leaves_out or all(nullable)) and not state_of(op, datatype, len(nullable)).has_empty_result
+    return (leaves_out or all(nullable)) and not make_state(op, datatype, len(nullable)).has_empty_result
 
 
-def stands_for_null(op: Op, datatype: Datatype) -> bool:
+def has_fill_value(op: Op, datatype: Datatype) -> bool:
     """Return whether results have a fill value, for formats without nulls."""
     return absent(op.result(datatype), op) is not None
 
@@ -387,7 +387,7 @@ class Chosen(Planes):
         return self.in_form(self.planes[0])
 
 
-class Located(State):
+class IndexedExtreme(State):
     """The state of MINLOC or MAXLOC on values with computed indices: the best values so far, and their indices."""
 
     # The results are those of pairs (MPI-4.1, 6.9.4), but only results become pairs.
@@ -505,7 +505,7 @@ def either(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
     return None if mask is None or not mask.any() else mask
 
 
-def state_of(op: Op, datatype: Datatype, nranks: int) -> State:
+def make_state(op: Op, datatype: Datatype, nranks: int) -> State:
     """Return the state of a block."""
     rules = op.rules
     kind = (op.exact_state if rules.exact else None) or op.state

@@ -174,7 +174,7 @@ def _describe(value: Any) -> str:
 
 def as_op(value: Any, place: str = "") -> Function:
     """Return the op of a function, or of an op of mpi4py; the default of the place is the name of the function."""
-    created = mpi4py_objects.created(value)
+    created = mpi4py_objects.user_function(value)
     function, commute = (value, None) if created is None else created
     place = place or str(getattr(function, "__name__", type(function).__name__))
     if created is not None:
@@ -257,7 +257,7 @@ class UserKernel:
         with limit_time(self.timeout), WrapErrors(self.place, BaseException if self.isolated else Exception):
             interrupts.interruptible(lambda: self.code.apply(invec, inoutvec, datatype))
 
-    def try_again(self) -> None:
+    def check_again(self) -> None:
         """Check the op again on the next elements, which are of another buffer."""
         self._is_checked = False
 
@@ -307,8 +307,8 @@ def load(kernel: UserKernel) -> Function:
 
 def ambiguity(points: Sequence[Any]) -> str:
     """Return the reason why several entry points of one name cannot be used."""
-    homes = installed.homes(points)
-    return f"is the name of {len(points)} entry points ({homes}); write the place of one instead"
+    describe_points = installed.describe_points(points)
+    return f"is the name of {len(points)} entry points ({describe_points}); write the place of one instead"
 
 
 @functools.cache
@@ -326,7 +326,7 @@ def load_file(path: str, place: str, file_digest: str = "") -> Any:
     return module
 
 
-def decorated(path: str, timeout: float) -> list[tuple[str, Properties]]:
+def decorated_ops(path: str, timeout: float) -> list[tuple[str, Properties]]:
     """Return the names and the properties of the decorated functions of a Python file."""
     with limit_time(timeout), WrapErrors(path):
         ops = [(name, getattr(value, "mpired_op", None)) for name, value in vars(load_file(path, path)).items()]

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpired.attempts import repeated
+from mpired.attempts import retry
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import run_segments
 from mpired.context import Context
 from mpired.datatypes import TIMES, Datatype, Group, beside, from_dtype
-from mpired.datatypes.times import dtype_name, in_unit
+from mpired.datatypes.times import convert_unit, dtype_name
 from mpired.errors import (
     BufferFileError,
     CountError,
@@ -38,8 +38,8 @@ from mpired.formats import RAW, Array, InputOptions, RankFile, RankObject, open_
 from mpired.formats.array import REGISTERED, blocks, stored_array
 from mpired.formats.cells import TimeChange, units_of
 from mpired.formats.decoding import decode_worker
-from mpired.formats.rank import ELSEWHERE, lacking
-from mpired.formats.recognise import unpacked
+from mpired.formats.rank import ELSEWHERE, missing_arrays_text
+from mpired.formats.recognise import decompressed
 from mpired.log import PERIOD, track
 from mpired.ops.table import NO_OP
 from mpired.options import DIFF, EFFORT, INPUTS, Options, checked, part
@@ -316,7 +316,7 @@ class _Comparison:
         """Return the differences of pieces of A and B, from element `start` on."""
         datatype, (first, second) = pair.datatype, pair.arrays
         a, b = (
-            in_unit(block, array.datatype, datatype)
+            convert_unit(block, array.datatype, datatype)
             if array.datatype != datatype and datatype.group in TIMES
             else block.astype(datatype.form, copy=False)
             for block, array in zip(pieces, pair.arrays, strict=True)
@@ -410,7 +410,7 @@ def _open_pair(
     if len(obstacles) == len(files) and not typed:
         options = _byte_options(options)
         inputs = InputOptions.of(options, context)
-        files = [RAW.inspect(unpacked(file.source, inputs), inputs) for file in files]
+        files = [RAW.inspect(decompressed(file.source, inputs), inputs) for file in files]
     elif obstacles:
         if obstacles[0].format == RAW.name:
             RAW.inspect(obstacles[0].source, lenient)  # raises
@@ -430,11 +430,11 @@ def _compare_files(
     names = [[*(array.name for array in file.buffers), *(array.name for array in file.others)] for file in (a, b)]
     if all(itertools.chain(*names)) and not unread.keys().isdisjoint({*names[0]} ^ {*names[1]}):
         reason = f"B has {number(len(names[1]), b.noun)}, but A ({a.source.name!r}) has {len(names[0])}"
-        reason = f"{b.source.name}: {reason}{lacking('this file', names[1], 'A', names[0])}"
+        reason = f"{b.source.name}: {reason}{missing_arrays_text('this file', names[1], 'A', names[0])}"
         return Difference(equal=False, a=a.source.name, b=b.source.name, reason=reason, noun=a.noun), None
     a, b = (file._replace(buffers=[array for array in file.buffers if array.name not in unread]) for file in (a, b))
     listed = [ArrayDifference(name, "", None, 0, 0, None, None, reason=reason) for name, reason in unread.items()]
-    a, b, reasons = _in_one_unit(a, b.ordered_as(a), tolerance)
+    a, b, reasons = _in_one_unit(a, b.in_order_of(a), tolerance)
     incomparable = _incomparable(a, b, reasons, tolerance)
     if len(incomparable) < len(a.buffers) == len(b.buffers):  # the others are compared
         a, b = (
@@ -584,6 +584,6 @@ def _diff_pair(pair: Sequence[_File], options: Options, context: Context, *, typ
         has_all_bytes = not any(ELSEWHERE in buffer.reason for buffer in difference.buffers)
         by_bytes = partial(_compare_files, pair, _byte_options(options), typed=True)
         are_files = all(map(os.path.isfile, paths)) and has_all_bytes
-        equal = os.path.samefile(*paths) or (are_files and repeated(by_bytes, pair, context)[0].equal)
+        equal = os.path.samefile(*paths) or (are_files and retry(by_bytes, pair, context)[0].equal)
         return replace(difference, equal=equal)
     return difference

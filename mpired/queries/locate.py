@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpired import engines, log, ops
-from mpired.attempts import repeated
+from mpired.attempts import retry
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import run_segments
 from mpired.context import Context
@@ -21,8 +21,8 @@ from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError
 from mpired.formats import InputOptions, RankFile, RankObject
 from mpired.formats.array import blocks
-from mpired.formats.derived import Widening, in_order, widened
-from mpired.formats.rank import choice, hint_text
+from mpired.formats.derived import Widening, in_order, widen_array
+from mpired.formats.rank import columns_hint, hint_text
 from mpired.log import PERIOD, step
 from mpired.ops import Op
 from mpired.ops.state import valid_of
@@ -128,7 +128,7 @@ def _locations(files: Sequence[RankFile], extremes: np.ndarray, plan: Plan) -> l
         reason = "are left out, all of them, by `nan`, `nulls` or `missing`; give fewer of these"
         raise CountError("the elements", reason)
     if count := sum(map(operator.eq, values, [buffers[buffer].unset for *_, buffer in places])):
-        log.warn(log.unset(count, "the result", "give the variable a `_FillValue`"))
+        log.warn(log.unset_warning(count, "the result", "give the variable a `_FillValue`"))
     values = as_times(values, datatype) if datatype.group in TIMES else values
     return [
         Location(value, rank, files[rank].source.name, index_of(buffers[buffer], element), buffers[buffer].name)
@@ -148,7 +148,7 @@ def _locate(
     rows: Sequence[Op], ranks: Sequence[str | RankObject], options: Options, context: Context
 ) -> list[list[Location]]:
     """Check the headers of the ranks, and return the locations of the extremes for each op."""
-    plain_ops = tuple(ops.with_policies(_PLAIN_OPS[op.name.lower()], options) for op in rows)
+    plain_ops = tuple(ops.with_rules(_PLAIN_OPS[op.name.lower()], options) for op in rows)
     op = plain_ops[0]  # all have the same rules
     inputs = InputOptions.of(options, context)._replace(nullable=op.rules.nulls != "error")
     with step("opening and checking the ranks"):
@@ -158,14 +158,14 @@ def _locate(
         log.warn(skipped_warning(opened.skipped, len(files) + len(opened.skipped)))
     is_sorted = options["sort"] != "given" or options["rank_regex"] is not None
     if not is_sorted and (neighbours := unnatural([file.source.name for file in files])):
-        log.warn(log.order(*neighbours, "numbers of the ranks"))
+        log.warn(log.order_warning(*neighbours, "numbers of the ranks"))
     buffers = [buffer for file in files for buffer in file.buffers]
     datatypes = [buffer.datatype for buffer in buffers]
     wide, widening = ops.widest(op, datatypes) or datatypes[0], Widening(op.rules.missing)
     ops.check_rules(op, [wide], len(files))
     in_c_order = partial(in_order, fortran_order=False)
     converted = [
-        file._replace(buffers=[widened(in_c_order(buffer), wide, widening) for buffer in file.buffers])
+        file._replace(buffers=[widen_array(in_c_order(buffer), wide, widening) for buffer in file.buffers])
         for file in files
     ]
     plan = make_plan(plain_ops, converted, context, apart=True)
@@ -186,7 +186,9 @@ def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> No
         if ops.widest(op, [buffer.datatype]) is None:
             elements = f"{column}{buffer.datatype.label}, {buffer.datatype.group.title}"
             columns = [(other.name, other.datatype.group) for other in file.buffers]
-            hint = hint_text(choice(columns, op.groups) if buffer.name else "", _widening_hint(op, [buffer.datatype]))
+            hint = hint_text(
+                columns_hint(columns, op.groups) if buffer.name else "", _widening_hint(op, [buffer.datatype])
+            )
             raise OpError(name, f"holds {elements}, and an extreme is one of {op.groups.title}{hint}")
         if not buffer.count:
             raise CountError(name, f"rank {rank} has no elements, and so no extreme; leave it out")
@@ -212,9 +214,9 @@ def locate(
     ranks: Sequence[str | RankObject], op: ops.Ops, options: Options, context: Context
 ) -> dict[str, list[Location]]:
     """Return the locations of the extremes of all ranks, by op."""
-    rows = [*map(_resolve, ops.each_of(op))]
+    rows = [*map(_resolve, ops.split_ops(op))]
     labels, ranks = ops.labels(rows), rank_list(ranks, options)
     with engines.connected(options) as engine:
         context = context._replace(engine=engine)
-        locations = repeated(partial(_locate, rows, ranks, options), ranks, context)
+        locations = retry(partial(_locate, rows, ranks, options), ranks, context)
     return dict(zip(labels, locations, strict=True))

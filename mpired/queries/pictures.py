@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from mpired.attempts import check_results, repeated
+from mpired.attempts import check_results, retry
 from mpired.context import Context
 from mpired.datatypes import Datatype, value_type
 from mpired.errors import UsageError, installation
@@ -56,7 +56,7 @@ def answer_query(query: Query[_T], files: Sequence[RankArgument], options: Optio
                 output.commit(context.on_commit)
         return answer
 
-    return repeated(commit, files, context)
+    return retry(commit, files, context)
 
 
 def check_replaces_none(png: str | None, files: Sequence[RankFile], options: Options) -> None:

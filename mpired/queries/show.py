@@ -204,7 +204,7 @@ def _show(path: str, options: Options, write: Printer, context: Context) -> tupl
         raise DatatypeError(file.source.name, reason)
     files = [file]
     if options["diff"] is not None:
-        files.append(open_rank(options["diff"], inputs).ordered_as(file))
+        files.append(open_rank(options["diff"], inputs).in_order_of(file))
         compare("the file", file, ("OTHER", files[1]))
         if inputs.check_coordinates and file.kept and files[1].kept:
             files[1].kept.check_same(file.kept, "OTHER")

@@ -33,10 +33,10 @@ from mpired.formats.array import UNKNOWN_COUNT
 from mpired.formats.derived import in_order
 from mpired.formats.input_options import OF_ARRAYS
 from mpired.formats.memory import RankInFile, check_holds_several
-from mpired.formats.rank import lacking, reordered, turned
+from mpired.formats.rank import dims_order_difference, field_order_difference, missing_arrays_text
 from mpired.ops.rules import real_type
 from mpired.ranks.order import RankArgument
-from mpired.sources.open import inspected_together, open_source
+from mpired.sources.open import open_source, prefetch_ranks
 
 if TYPE_CHECKING:
     from mpired.options import Options
@@ -85,7 +85,7 @@ class OpenedRanks:
         self.first: tuple[int, Any] | None = None  # number and file of the first good rank
         self.alike = True  # whether the ranks are known to differ by their sources alone
         errors = list[MpiredError | OSError]()
-        with inspected_together(arguments, inputs.context) as context:
+        with prefetch_ranks(arguments, inputs.context) as context:
             inputs = inputs._replace(context=context)  # one context for all ranks: it remembers the last header
             for number, argument in enumerate(arguments):
                 interrupts.raise_pending()
@@ -159,7 +159,7 @@ def _inspect(
 ) -> RankFile:
     """Return the file of a rank; raise an `ExceptionGroup` of its faults, compared with the first good rank."""
     file = open_rank(argument, inputs)
-    if ranks.first and file.names and (reordered_file := file.ordered_as(ranks.first[1])) is not file:
+    if ranks.first and file.names and (reordered_file := file.in_order_of(ranks.first[1])) is not file:
         file = reordered_file
         if not format_named(file.format).has_arrays:
             log.plan("columns match by name: some ranks have them in another order")
@@ -293,10 +293,10 @@ def compare(label: str, file: RankFile, reference: tuple[str, RankFile], inputs:
         reason = f"{label} has {number(len(arrays), file.noun)}, but {other} has {len(models)}"
         names = [array.name for array in arrays], reference[0], [model.name for model in models]
         hint = f"choose those of all with `columns`{_OR_SKIP}"
-        raise CountError(file.source.name, f"{reason}{lacking('this file', *names)}; {hint}")
+        raise CountError(file.source.name, f"{reason}{missing_arrays_text('this file', *names)}; {hint}")
     alike = True
     for position, (array, model) in enumerate(zip(arrays, models, strict=True)):
-        if array.dims and (difference := turned(array.dims, model.dims)):
+        if array.dims and (difference := dims_order_difference(array.dims, model.dims)):
             raise CountError(file.source.name, f"{label} has {difference}, as in {other}")
         if array.reader or array[1:] != model[1:]:
             alike = False
@@ -325,7 +325,7 @@ def _compare_arrays(
                 hint += " and `index='rank'`"
         reason = f"{label} has datatype {both[0].label}{where}, but {other} has {both[1].label}"
         raise DatatypeError(path, f"{reason}; convert to one datatype{hint}{_OR_SKIP}")
-    if difference := reordered(array.stored.names or (), model.stored.names or (), array.datatype):
+    if difference := field_order_difference(array.stored.names or (), model.stored.names or (), array.datatype):
         raise DatatypeError(path, f"{label} has {difference}, as in {other}")
     sizes = [("count", array.count, model.count), ("shape", array.shape, model.shape)]
     if array.shape is not None and model.shape is not None and len(array.shape) != len(model.shape):

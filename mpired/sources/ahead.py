@@ -53,7 +53,7 @@ class ReadAhead(Generic[_Key, _T]):
         return running
 
 
-class Ahead:
+class BlockReadAhead:
     """Reads a block of one rank after the other; threads read the same block of the next ranks."""
 
     def __init__(self, read: Callable[[int, int, np.ndarray], np.ndarray | None], nranks: int, depth: int) -> None:

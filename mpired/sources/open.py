@@ -59,7 +59,7 @@ def _open_special(argument: str, context: Context, limit: int | None) -> Source:
         try:
             status = os.stat(argument if is_named else 0)
         except FileNotFoundError:
-            if not has_log(calls.followed(argument)):
+            if not has_log(calls.follow_link(argument)):
                 raise
             recover_for_reading(argument, context)
             status = os.stat(argument)
@@ -82,7 +82,7 @@ def _open_special(argument: str, context: Context, limit: int | None) -> Source:
 
 
 @contextlib.contextmanager
-def inspected_together(arguments: Sequence[object], context: Context) -> Iterator[Context]:
+def prefetch_ranks(arguments: Sequence[object], context: Context) -> Iterator[Context]:
     """Prefetch ranks in the block if they are remote: threads inspect several at once."""
     spare = context.spare_memory(STREAMED_BASE_NBYTES)
     share = min(_CONTENTS_NBYTES, _CONTENTS_NBYTES if spare is None else spare) // max(1, len(arguments))

@@ -36,7 +36,7 @@ class OpenSource:
     def expect(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Announce ranges (offset, number of bytes) that will be read; a remote source requests several at once."""
 
-    def ahead(self, nbytes: int, offset: int) -> int:
+    def available(self, nbytes: int, offset: int) -> int:
         """Return the number of bytes available from `offset` on in a stream, at most `nbytes`; wait for them."""
         raise NotImplementedError
 
@@ -105,7 +105,7 @@ class Source:
         """Open the source for reading."""
         raise NotImplementedError
 
-    def kept(self) -> Source:
+    def seekable(self) -> Source:
         """Return a seekable source of the same bytes: this source, or a copy in a scratch file."""
         return self
 

@@ -48,7 +48,7 @@ class ForwardReader(OpenSource):
         self.has_ended = False
         self.digest: hashlib._Hash | None = None  # of all bytes read
 
-    def ahead(self, nbytes: int, offset: int) -> int:
+    def available(self, nbytes: int, offset: int) -> int:
         """Read bytes into the buffer; return the number available from `offset` on, at most `nbytes`."""
         if offset < self._start:
             raise BufferFileError(self._name, f"is read forward, and byte {offset} is read already")
@@ -58,7 +58,7 @@ class ForwardReader(OpenSource):
         return max(0, min(nbytes, self.stop - offset))
 
     def read_into(self, view: memoryview, offset: int) -> int:
-        nbytes, start = self.ahead(len(view), offset), offset - self._start
+        nbytes, start = self.available(len(view), offset), offset - self._start
         view[:nbytes] = memoryview(self._buffer)[start : start + nbytes]
         return nbytes
 
@@ -82,7 +82,7 @@ class ForwardReader(OpenSource):
             self.has_ended = not nbytes
 
 
-def copied(name: str, file: OpenSource) -> LocalSource:
+def copy_to_scratch(name: str, file: OpenSource) -> LocalSource:
     """Return a copy of a stream in a scratch file."""
     scratch, offset = Scratch(), 0
     block = memoryview(bytearray(_BLOCK_NBYTES))
@@ -121,15 +121,15 @@ class StreamSource(Source):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process cannot read the bytes that this process has received, so it gets a copy.
-        return self.kept().__reduce__()  # type: ignore[return-value]
+        return self.seekable().__reduce__()  # type: ignore[return-value]
 
     def open(self) -> OpenSource:
         """Return the only reader."""
         return self.reader
 
-    def kept(self) -> Source:
+    def seekable(self) -> Source:
         """Return a copy in a scratch file; at most a head of the stream may be read before."""
-        self._copy = self._copy or copied(self.name, self.reader)
+        self._copy = self._copy or copy_to_scratch(self.name, self.reader)
         return self._copy
 
     @property
@@ -179,24 +179,24 @@ class CompressedSource(Source):
             self._stream = self._open_reader(0)
 
     def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
-        return self.kept().__reduce_ex__(protocol) if self._stream else super().__reduce_ex__(protocol)
+        return self.seekable().__reduce_ex__(protocol) if self._stream else super().__reduce_ex__(protocol)
 
     def open(self) -> OpenSource:
         """Open the source for reading."""
         if self.is_sequential:
             return self._stream or self._open_reader(self._threads)
-        return (self._copy or copied(self.name, self._open_reader(0))).open()
+        return (self._copy or copy_to_scratch(self.name, self._open_reader(0))).open()
 
     def _open_reader(self, threads: int) -> ForwardReader:
         fill = _decompress(self.packed, CODECS[self.codec])
         return ForwardReader(self.name, _fill_ahead(fill, threads) if threads else fill, self._limit)
 
-    def kept(self) -> Source:
+    def seekable(self) -> Source:
         """Return a seekable source of the same bytes; it keeps its copy open, unless there are many copies."""
         if not self.is_sequential:
             return self
         # Without threads, so that workers can be forked.
-        copy = copied(self.name, self._stream or self._open_reader(0))
+        copy = copy_to_scratch(self.name, self._stream or self._open_reader(0))
         self.check_unchanged()
         if self._stream is not None:
             return copy
@@ -213,7 +213,7 @@ class CompressedSource(Source):
         return seekable
 
 
-def unpacking_nbytes(sources: Iterable[Source]) -> int:
+def decompression_nbytes(sources: Iterable[Source]) -> int:
     """Return the memory needed to decompress these sources together, in bytes."""
     compressed = [source for source in sources if isinstance(source, CompressedSource)]
     libraries = [CODECS[source.codec].library for source in compressed]

@@ -115,7 +115,7 @@ def plan_compare_and_swap(
     windows: Sequence[PathLike], compare: object, value: object, options: Options, context: Context
 ) -> WindowRequest:
     """Check a compare_and_swap, and return the request: `value` replaces an element with the bits of `compare`."""
-    row = ops.with_policies(ops.COMPARE_AND_SWAP, part(WINDOW_VALUES, options), window=True)
+    row = ops.with_rules(ops.COMPARE_AND_SWAP, part(WINDOW_VALUES, options), window=True)
     return _element_request(windows, [value], row, options, context, compare=compare)
 
 
@@ -144,7 +144,7 @@ def _element_request(
         typed_inputs = inputs._replace(datatype=datatype, type_order=None)
         ranks = [ArrayRank("VALUE", element_of(value, datatype, "VALUE", inputs)) for value in operands]
         origins = [[Origin(open_rank(rank, typed_inputs).only_buffer(), context)] for rank in ranks]
-        warnings = log.unread(op, values[len(operands) :])
+        warnings = log.unused_warnings(op, values[len(operands) :])
         return replace(request, origins=origins, expected=expected, complete=None, warnings=warnings)
 
     # Without `type` the datatype is that of the file, which is read under the lock.
@@ -171,9 +171,9 @@ def _request(
     names = _check_names(windows, options["map"])
     warnings: Sequence[MpiredWarning] = ()
     if op.origin:
-        warnings = log.same_files(names, list(map(path_of, origins)), options["map"])
+        warnings = log.same_file_warnings(names, list(map(path_of, origins)), options["map"])
     else:
-        warnings = log.unread(op, origins)
+        warnings = log.unused_warnings(op, origins)
     inputs = InputOptions.of(options, context)
     type_name = options["accumulate_in"]
     wide = None if type_name is None else real_type(type_name, "accumulate_in")
@@ -258,8 +258,8 @@ def _resolve(op: ops.OpLike, use: ops.Use, options: Options) -> ops.Op:
     if (row := ops.resolve(op, use=use)) is None:
         raise OpError("`op`", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
     if use not in row.uses:
-        raise ops.wrong_use(row, use)
-    return ops.with_policies(row, part(WINDOW_VALUES, options), window=True)
+        raise ops.use_error(row, use)
+    return ops.with_rules(row, part(WINDOW_VALUES, options), window=True)
 
 
 def _derived_types(

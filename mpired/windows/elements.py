@@ -17,7 +17,7 @@ from mpired.files.update import Update
 from mpired.formats import Array
 from mpired.formats.convert import as_in
 from mpired.formats.missing import masked, null_error
-from mpired.ops.op import Overflow, Steps, by_op, run, tell_overflow
+from mpired.ops.op import Overflow, Steps, by_op, run, warn_of_overflow
 from mpired.ops.state import Elements, absent, valid_of
 from mpired.ops.table import REPLACE
 from mpired.windows.origin import Origin, gather, view_at_each_byte
@@ -56,11 +56,11 @@ def fold(
                 stored_mask.change(not_null, file.update)
     name = window.name if len(file.selections) > 1 else ""
     for overflow in by_op(overflows) if overflows else ():
-        tell_overflow(op, window.datatype, overflow, [origin.name for origin in origins], name)
+        warn_of_overflow(op, window.datatype, overflow, [origin.name for origin in origins], name)
     if nunset := sum(origin.nunset for origin in origins):
-        log.warn(log.unset(nunset, origins[0].array.name, "give the origins a `_FillValue`"))
+        log.warn(log.unset_warning(nunset, origins[0].array.name, "give the origins a `_FillValue`"))
     if nmasked and window.marked is not None:
-        log.warn(log.masked(nmasked, window.name, window.marked.text))
+        log.warn(log.masked_warning(nmasked, window.name, window.marked.text))
 
 
 def _check_not_null(not_null: np.ndarray, array: Array) -> None:
@@ -112,14 +112,14 @@ def _not_null(
 ) -> tuple[np.ndarray | None, _StoredBatch | None]:
     """Return the mask of elements that are not null, None for all, and its bytes if the file stores a mask."""
     not_null, stored = None if window.marked is None else window.marked.present(elements), None
-    if window.validity is not None:
+    if window.mask_offset is not None:
         itemsize, form = window.stored.itemsize, np.dtype(np.bool_)  # the mask has a byte for each row
         if any(bound % itemsize for bounds in batch.ranges for bound in bounds):
             reason = f"may have nulls, and the request does not begin at one of its {itemsize}-byte rows"
             raise RangeError(window.source.name, reason)
         ranges = [(start // itemsize, stop // itemsize) for start, stop in batch.ranges]
         rows = Batch(ranges, None if batch.positions is None else batch.positions // itemsize, batch.passes)
-        stored = _read(rows, window._replace(offset=window.validity, stored=form), fd)
+        stored = _read(rows, window._replace(offset=window.mask_offset, stored=form), fd)
         not_null = gather(stored.octets, stored.positions, form)
     if not_null is not None and op.rules.nulls == "error":
         _check_not_null(not_null, window)

@@ -30,8 +30,8 @@ def fetch_layout(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[F
     default = RAW.name if format_named(model.format).has_columns else model.format
     row = output_format(path, to, default, terminal=is_terminal(path))
     for array in model.buffers:
-        if array.nullable and not (row.has_nulls or ops.stands_for_null(op, array.datatype)):
-            raise ops.null_refused(op, array.datatype, row.name, "use `to='parquet'`")
+        if array.nullable and not (row.has_nulls or ops.has_fill_value(op, array.datatype)):
+            raise ops.null_result_error(op, array.datatype, row.name, "use `to='parquet'`")
     nbytes = sum(2 * array.count * array.datatype.itemsize for array in model.buffers)
     model.context.check_memory(BASE_NBYTES + nbytes + row.encoding)
     return row, row.prepare(model._replace(source=None))
@@ -80,7 +80,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
             else:
                 source = MemorySource(output.name, elements.view(np.uint8).data, (~null).view(np.uint8).data)
                 array = Array(source, like.datatype, like.count, elements.dtype)
-                layout.encode([array._replace(validity=elements.nbytes if like.nullable else None)], output.fd)
+                layout.encode([array._replace(mask_offset=elements.nbytes if like.nullable else None)], output.fd)
         if isinstance(output, Draft):
             # The file is readable only for users who may read each window.
             output.within.extend(filter(os.path.exists, self._windows))

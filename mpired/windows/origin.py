@@ -17,14 +17,14 @@ from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError, UsageError
 from mpired.files import calls
 from mpired.formats import Array, InputOptions, Model, RankObject, open_rank
-from mpired.formats.array import Reader, within_budget, within_memory
+from mpired.formats.array import Reader, limit_decoding, with_memory_limit
 from mpired.formats.convert import as_in
-from mpired.formats.derived import Widening, in_order, widened
+from mpired.formats.derived import Widening, in_order, widen_array
 from mpired.formats.memory import ArrayRank
-from mpired.formats.rank import lacking
+from mpired.formats.rank import missing_arrays_text
 from mpired.ops.state import Elements
 from mpired.options import Options, PathLike
-from mpired.sources.stream import unpacking_nbytes
+from mpired.sources.stream import decompression_nbytes
 from mpired.windows.placement import Index, WindowSelection, check_layout
 
 _BLOCK_NBYTES = 1 << 20
@@ -57,7 +57,7 @@ class Origin:
             raise CountError(self.name, reason)
         self.open_nbytes = _COLUMNS_NBYTES if array.isolated else 0  # memory of the open file
         if array.source.packed is not None:
-            self.open_nbytes += unpacking_nbytes([array.source])
+            self.open_nbytes += decompression_nbytes([array.source])
         self._selection, self._positions = selection, np.empty(0, np.int64)  # in a flat file
         self.selection_nbytes = 0  # memory of the positions, and of the bytes between the elements
         if selection is not None:
@@ -117,9 +117,9 @@ class Origin:
                 reason = f"its format cannot be read in {'Fortran' if window.fortran_order else 'C'} order"
                 raise CountError(self.name, f"{reason}, as the target's is; save both in one order")
             if (spare := self._context.spare_memory(BASE_NBYTES)) is not None and array.is_transposed:
-                array = within_memory(array, min(array.memory, max(spare // 4, _BLOCK_NBYTES)))
+                array = with_memory_limit(array, min(array.memory, max(spare // 4, _BLOCK_NBYTES)))
         if window.datatype != self.datatype:
-            array = widened(array, window.datatype, Widening(missing))
+            array = widen_array(array, window.datatype, Widening(missing))
         if array is self.array:
             return self
         origin = Origin(array, self._context, self.format, self._first, self.count)
@@ -184,7 +184,7 @@ def open_origin(origin: OriginLike, inputs: InputOptions, options: Options, deri
     if derived is not None:
         return [_open_derived(file.only_buffer(), derived, first, count, context)]
     worker = context.worker
-    arrays = [worker.decoding(within_budget(array, context)) if array.isolated else array for array in file.buffers]
+    arrays = [worker.decoding(limit_decoding(array, context)) if array.isolated else array for array in file.buffers]
     if is_array:  # a new target like an array gets the format of its suffix, and native byte order
         arrays, file = [array._replace(fixed_order=True) for array in arrays], file._replace(format="")
     return [Origin(array, context, file.format, first, count) for array in arrays]
@@ -220,7 +220,7 @@ def check_same_arrays(origin: Sequence[Origin], other: Sequence[Origin], *, data
     if len(origin) != len(other):
         reason = f"has {len(origin)} arrays, but {other[0].name!r} has {len(other)}"
         names = [part.array.name for part in origin], "the other", [part.array.name for part in other]
-        raise CountError(origin[0].name, f"{reason}{lacking('it', *names)}")
+        raise CountError(origin[0].name, f"{reason}{missing_arrays_text('it', *names)}")
     by_name = {part.array.name: part for part in origin}
     for number, expected in enumerate(other):  # arrays with the same names may be in another order
         part = by_name.get(expected.array.name, origin[number])

@@ -20,13 +20,13 @@ from mpired.files.scratch import Scratch
 from mpired.files.transaction import Draft, check_new
 from mpired.files.update import Update, open_update
 from mpired.formats import Array, FlatLayout, Format, arrays_in_place, format_to_create, recognise
-from mpired.formats.array import blocks, within_budget
+from mpired.formats.array import blocks, limit_decoding
 from mpired.formats.cells import gives_truths
 from mpired.formats.conventions import DTYPE
 from mpired.formats.convert import in_form
 from mpired.formats.decoding import call_in_worker, write_to
 from mpired.formats.input_options import ORDERS
-from mpired.formats.layout import part_of, write_native
+from mpired.formats.layout import field_of, write_native
 from mpired.ops import Op, may_be_null, neutral
 from mpired.ops.state import Elements
 from mpired.sources.local import LocalSource, stamp_of
@@ -55,7 +55,7 @@ class WindowFile:
     # the file that is written again with other elements: the old file or, for a new file, the first origin; `None` if
     # the file is patched in place
     template: Source | None = None
-    rewriting: int = 0  # bytes of memory to write it again
+    rewrite_nbytes: int = 0  # bytes of memory to write it again
     scratch: Scratch | None = None  # the elements of a file that is written again, in native form
     selections: Sequence[tuple[int, WindowSelection]] = ()  # the number of an array, and the elements to change in it
     origins: Sequence[int] = ()  # numbers of the origins to combine
@@ -91,7 +91,7 @@ class WindowFile:
         changed: list[Array] = []
         for array in (old._replace(source=source) for old in self.arrays):
             parts = zip(FIELDS, array.columns, strict=True) if len(array.columns) > 1 else ()  # pairs of two arrays
-            changed += [part_of(array, field)._replace(name=name) for field, name in parts] or [array]
+            changed += [field_of(array, field)._replace(name=name) for field, name in parts] or [array]
         call_in_worker(context, self.template.name, write_to, draft.shared, self.format.rewrite, self.template, changed)
         if self.is_new:
             self.template.check_unchanged()
@@ -133,11 +133,11 @@ def open_window(source: LocalSource, request: WindowRequest, target: Target | No
     if flat := arrays_in_place(file):
         arrays = [array._replace(nullable=False) for array in flat]
         return WindowFile(source.name, row, arrays, target, source.nbytes, -1 if target is None else target.fd)
-    nbytes = row.rewriting(file.source)  # raises if the file cannot be written again
-    window = WindowFile(source.name, row, (), target, source.nbytes, template=file.source, rewriting=nbytes)
+    nbytes = row.rewrite_nbytes(file.source)  # raises if the file cannot be written again
+    window = WindowFile(source.name, row, (), target, source.nbytes, template=file.source, rewrite_nbytes=nbytes)
     if target is None:
         return replace(window, arrays=[_native(source, array, row, request) for array in file.buffers])
-    arrays = [inputs.context.worker.decoding(within_budget(array, inputs.context)) for array in file.buffers]
+    arrays = [inputs.context.worker.decoding(limit_decoding(array, inputs.context)) for array in file.buffers]
     elements = (blocks(array, max(1, _BLOCK_NBYTES // array.datatype.itemsize)) for array in arrays)
     return _decode(window, arrays, elements, request, stack)
 
@@ -149,7 +149,7 @@ def plan_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
         check_new([name], context, overwrite=False)
         check_reach(name)
         return _new_window(name, _row(name, request), request, None, stack)
-    source = LocalSource.inspected(name, name, calls.followed(name), context)
+    source = LocalSource.inspected(name, name, calls.follow_link(name), context)
     with calls.errors_name(name):
         calls.close_quietly(calls.open_regular(os.path.realpath(name), os.O_RDWR if request.op.origin else os.O_RDONLY))
     check_reach(name)
@@ -218,7 +218,9 @@ def _new_columns(name: str, row: Format, request: WindowRequest, draft: Draft | 
             obstacle = "`accumulate_in` has another datatype; name an npy target, or one that exists"
         raise UsageError("`create`", f"makes the columns of the first origin, and {obstacle}")
     nbytes = sum(array.count * array.stored.itemsize for array in model.buffers)
-    window = WindowFile(name, row, (), draft, nbytes, template=model.source, rewriting=row.rewriting(model.source))
+    window = WindowFile(
+        name, row, (), draft, nbytes, template=model.source, rewrite_nbytes=row.rewrite_nbytes(model.source)
+    )
     if draft is None:
         source = LocalSource(name, name, (0, 0, 0, 0))
         return replace(window, arrays=[_native(source, array, row, request) for array in model.buffers])
@@ -241,9 +243,9 @@ def _decode(
     for column, parts in zip(columns, elements, strict=True):
         array = _native(source, column, window.format, request)._replace(offset=end)
         if array.marked is None and (array.nullable or (column.nulls != 0 and has_nulls)):
-            array = array._replace(validity=array.end + -array.end % _ALIGNMENT)
+            array = array._replace(mask_offset=array.end + -array.end % _ALIGNMENT)
         write_native(array, parts, scratch.fd)
-        end = array.end if array.validity is None else array.validity + array.count
+        end = array.end if array.mask_offset is None else array.mask_offset + array.count
         end += -end % _ALIGNMENT
         arrays.append(array)
     return replace(window, arrays=arrays, scratch=scratch, fd=scratch.fd)

@@ -32,7 +32,7 @@ from mpired.files.lock import LockTimeout, Target, open_replaced
 from mpired.files.places import warn_of_hard_links
 from mpired.formats import Model, format_named
 from mpired.formats.missing import masked
-from mpired.formats.rank import lacking, reordered
+from mpired.formats.rank import field_order_difference, missing_arrays_text
 from mpired.log import step
 from mpired.ops.rules import holds
 from mpired.ranks.opening import check_formats
@@ -173,7 +173,7 @@ class WindowUpdate:
         if len(fetched) == 1:
             window, shape = fetched[0]
         like = window.arrays[0]
-        array = like.result._replace(count=count, shape=shape, name="", parts=(), modelled_on=())
+        array = like.result._replace(count=count, shape=shape, name="", parts=(), model_columns=())
         array = array._replace(nullable=like.nullable)
         return Model(window.format.name, (array,), like.source, context=self.request.inputs.context)
 
@@ -194,11 +194,11 @@ class WindowUpdate:
                 _compare(target, arrays, request.accumulate_in)
             for i, array in enumerate(target.arrays):
                 ops.check_rules(op, [array.datatype], 1)
-                has_null = array.nullable or not request.inputs.nullable or ops.stands_for_null(op, array.datatype)
+                has_null = array.nullable or not request.inputs.nullable or ops.has_fill_value(op, array.datatype)
                 have_nulls = [array.nulls != 0, *(arrays[i].array.nulls != 0 for arrays in self._origins)]
                 if not has_null and ops.may_be_null(op, array.datatype, have_nulls):
                     hint = "declare a `_FillValue` in it" if array.name else "use `nulls='ignore'`"
-                    raise ops.null_refused(op, array.datatype, array.source.name, hint)
+                    raise ops.null_result_error(op, array.datatype, array.source.name, hint)
         if request.fetch:
             _check_one(first)
 
@@ -227,11 +227,11 @@ class WindowUpdate:
         for origin in self._opened:
             nbytes += origin.selection_nbytes + (0 if in_order else origin.count * origin.datatype.itemsize)
         # A worker that writes a target again needs as much as this process.
-        rewriting = sum(window.rewriting for window in self.windows)
+        rewrite_nbytes = sum(window.rewrite_nbytes for window in self.windows)
         base = STREAMED_BASE_NBYTES if any(format_named(name).streamed for name in self._formats) else BASE_NBYTES
         # One origin must be open at a time.
         open_nbytes = max((origin.open_nbytes for origin in self._opened), default=0)
-        request.inputs.context.check_memory(base + open_nbytes + rewriting + nbytes * (2 if rewriting else 1))
+        request.inputs.context.check_memory(base + open_nbytes + rewrite_nbytes + nbytes * (2 if rewrite_nbytes else 1))
 
     def _skip_applied(self, window: WindowFile) -> None:
         """Skip the origins that a window has recorded, so that a repetition after a crash applies none twice."""
@@ -242,7 +242,7 @@ class WindowUpdate:
             window.keys = Keys(window.file, None if window.is_new else window.file.fd)
         new, with_known_content = new_keys_of(keys, window.keys)
         names = [request.origins[number][0].name for key in with_known_content for number in keys[key]]
-        log.warn(*log.known_content(names))
+        log.warn(*log.same_content_warnings(names))
         window.origins = [number for key in new for number in keys[key]]
         window.new_keys = [(key.value, key.text) for key in new]
 
@@ -323,7 +323,7 @@ def _compare(target: WindowFile, arrays: Sequence[Origin], wide: Datatype | None
     if len(arrays) != len(target.arrays):
         reason = f"has {number(len(arrays), target.format.noun)}, but the target has {len(target.arrays)}"
         names = [origin.array.name for origin in arrays], "the target", [array.name for array in target.arrays]
-        raise CountError(arrays[0].name, f"{reason}{lacking('it', *names)}; choose with `columns`")
+        raise CountError(arrays[0].name, f"{reason}{missing_arrays_text('it', *names)}; choose with `columns`")
     for origin, array in zip(arrays, target.arrays, strict=True):
         name = origin.array.name
         if len(arrays) > 1 and name and array.name and name != array.name:
@@ -338,5 +338,5 @@ def _compare(target: WindowFile, arrays: Sequence[Origin], wide: Datatype | None
                 hint = f", or widen it with `accumulate_in={'longdouble' if widest is None else widest.name.lower()!r}`"
             raise DatatypeError(origin.name, f"{reason}; both sides need the same one (MPI-4.1, 12.3.4){hint}")
         fields = origin.array.stored.names or (), array.stored.names or ()
-        if fields[0] != fields[1] and (difference := reordered(*fields, array.datatype)):
+        if fields[0] != fields[1] and (difference := field_order_difference(*fields, array.datatype)):
             raise DatatypeError(origin.name, f"has {difference}, as the target has them")

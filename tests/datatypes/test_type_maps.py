@@ -50,7 +50,7 @@ def test_as_a_real_mpi(drawn, count):
     run = Run(typemap, -low, count, typemap.extent)
     ours = np.zeros_like(packed)
     if count * typemap.size:
-        transfer.whole(run).gather(buffer[transfer.reach(run)[0] :], ours)
+        transfer.whole_window(run).gather(buffer[transfer.reach(run)[0] :], ours)
     packed, ours = (without_x87_padding(drawn.twin, count, each.tobytes()) for each in (packed, ours))
     assert ours == packed, drawn.text
 

@@ -69,7 +69,7 @@ class FileWindow(NamedTuple):
     leaves: Iterable[_Leaf]  # the entries, at their displacements in the joined ranges; an iterator is used up
 
     @property
-    def full(self) -> bool:
+    def has_no_gaps(self) -> bool:
         """Whether the ranges have no gaps, if no two entries overlap."""
         return self.size == len(self.starts) * self.nbytes
 
@@ -145,7 +145,7 @@ def windows(run: Run) -> Iterator[FileWindow]:
             yield from _windows_of_leaf(leaves[0])
 
 
-def whole(run: Run) -> FileWindow:
+def whole_window(run: Run) -> FileWindow:
     """Return the window with all bytes of a run."""
     return _LeafGroup(*reach(run), run.copies * run.of.size, functools.partial(_leaves, run)).window()
 
