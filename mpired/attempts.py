@@ -38,7 +38,7 @@ class Planned(Protocol):
     @property
     def paths(self) -> Iterable[str]: ...  # of the results
     @property
-    def renamed(self) -> Iterable[str]: ...  # paths that get a new file; the other files are changed in place
+    def replaced_paths(self) -> Iterable[str]: ...  # paths that get a new file; the other files are changed in place
     @property
     def folders(self) -> Sequence[str]: ...  # directories that the call makes for its results
     @property
@@ -88,7 +88,7 @@ def carry_out(plan: Callable[[Context], _C], arguments: Sequence[RankArgument], 
         for path in updated:
             lock.check_reach(path)
         new = [*planned.folders, *(path for path in planned.paths if os.path.dirname(path) not in planned.folders)]
-        check_results(new, context, overwrite=planned.overwrite, renamed=planned.renamed)
+        check_results(new, context, overwrite=planned.overwrite, replaced_paths=planned.replaced_paths)
         return planned
     with contextlib.ExitStack() as stack:
         locked: LockedTargets = NO_LOCKED_TARGETS
@@ -104,18 +104,18 @@ def carry_out(plan: Callable[[Context], _C], arguments: Sequence[RankArgument], 
                 if _stream(paths(arguments)):
                     raise
                 planned = plan(context)
-            warn_of_hard_links(planned.renamed)
+            warn_of_hard_links(planned.replaced_paths)
         planned.run(context, locked)
     return planned
 
 
 def check_results(
-    results: Sequence[str], context: Context, *, overwrite: bool, renamed: Iterable[str] | None = None
+    results: Sequence[str], context: Context, *, overwrite: bool, replaced_paths: Iterable[str] | None = None
 ) -> None:
-    """Check the paths of results for a dry run, and warn of hard links of `renamed` files; None means all results."""
+    """Check the paths of results for a dry run, and warn of hard links of `replaced_paths`; None means all results."""
     check_new(results, context, overwrite=overwrite)
     if overwrite:
-        warn_of_hard_links(results if renamed is None else renamed)
+        warn_of_hard_links(results if replaced_paths is None else replaced_paths)
 
 
 def _stream(inputs: Iterable[str]) -> str | None:

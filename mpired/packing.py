@@ -91,13 +91,13 @@ class Transfer:
         """The paths of the results."""
         return [self.path]
 
-    renamed = paths
+    replaced_paths = paths
 
     def run(self, context: Context, locked: LockedTargets) -> None:
         """Write and commit the result; `locked` has the lock of a replaced file."""
         compression = Compression.of(self.path, None) if self.target is None else None
         with open_output(
-            self.path, overwrite=self.overwrite, context=context, locked=locked, packing=compression
+            self.path, overwrite=self.overwrite, context=context, locked=locked, compression=compression
         ) as output:
             self.write(output, context.progress)
             check_unchanged(self.sources)

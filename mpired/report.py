@@ -158,7 +158,7 @@ def summarise(call: Call, warnings: Sequence[MpiredWarning]) -> Summary:
                 "name": buffer.name,
                 "datatype": str(buffer.datatype),
                 "dtype": dtype_name(buffer.datatype),
-                "count": plans[0].found if plans[0].has_unknown_length else buffer.count,
+                "count": plans[0].rank_count if plans[0].has_unknown_length else buffer.count,
                 "stored": buffer.stored.name if buffer.stored.isbuiltin == REGISTERED else None,
                 "unpacked": stored_array(buffer).packed or None,
             }
@@ -307,7 +307,7 @@ def describe_call(call: Call) -> Description:
             nbytes, exact = (None, False) if plan.has_unknown_length else result.nbytes(plan)
             exact = exact and codecs.by_suffix(result.path) is None
             written.append(PlannedFile(result.path, result.format, nbytes, exact=exact))
-    written += [PlannedFile(path, path.rpartition(".")[2], None, exact=False) for path in call.beside]
+    written += [PlannedFile(path, path.rpartition(".")[2], None, exact=False) for path in call.sidecars]
     return Description(
         call=figures.call,
         op=figures.op,

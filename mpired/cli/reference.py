@@ -338,7 +338,7 @@ def _worker_rows(engine: Engine, ranks: tuple[str, ...]) -> tuple[list[tuple[dic
     sources = [open_source(cast("str", rank), params.context()) for rank in params.expand(ranks)[0]] if ranks else []
     rows, difference = [], ""
     versions = probe.versions()
-    for worker in engine.runner.everywhere(partial(probe.look, sources, None)):
+    for worker in engine.runner.everywhere(partial(probe.inspect, sources, None)):
         unseen = {source.name: reason for source, reason in zip(sources, worker.files, strict=True) if reason}
         line = f"{worker.host}: {', '.join(map(' '.join, worker.versions.items()))}"
         if sources:

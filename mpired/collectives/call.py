@@ -40,11 +40,11 @@ class Call(NamedTuple):
     request: Request
     plans: tuple[Plan, ...]  # a fold for each group that receives results
     results: tuple[tuple[Result, ...], ...]  # of each of these folds
-    beside: tuple[str, ...]  # sidecars: records of the origin of results whose formats cannot hold them
+    sidecars: tuple[str, ...]  # records of the origin of results whose formats cannot hold them
     paths: tuple[str, ...]  # of the results, and then of the sidecars
     folders: tuple[str, ...]  # directories to make for results in several files
     ranges: tuple[tuple[int, int], ...]  # bytes of an existing file that results overwrite; empty for new files
-    renamed: tuple[str, ...]  # paths that new files take; empty if an existing file is overwritten
+    replaced_paths: tuple[str, ...]  # paths that new files take; empty if an existing file is overwritten
     overwrite: bool  # whether results may replace files
     # the arrays of the root as they are combined: pairs with generated indices only if all ops take pairs
     elements: list[Array]
@@ -76,18 +76,18 @@ class Call(NamedTuple):
         provenance, options, paths = self.request.provenance, self.request.options, self.paths
         if provenance is not None:
             self._record(provenance)
-        packings = [result.packing for results in self.results for result in results]
+        compressions = [result.compression for results in self.results for result in results]
         if self.ranges:
             outputs = ChangedFile(paths[0], locked.get(paths[0]), self.ranges)
         elif self.request.collective.to_root and len(paths) == 1:
             outputs = open_output(
-                paths[0], overwrite=self.overwrite, context=context, locked=locked, packing=packings[0]
+                paths[0], overwrite=self.overwrite, context=context, locked=locked, compression=compressions[0]
             )
         else:
             named = any(plan.engine.is_launched for plan in self.plans)  # other machines open drafts by their names
             outputs = Transaction(
                 paths, overwrite=self.overwrite, context=context, locked=locked, named=named,
-                packings=[*packings, *(None for _ in self.beside)], folders=self.folders,
+                compressions=[*compressions, *(None for _ in self.sidecars)], folders=self.folders,
             )  # fmt: skip
         with outputs:
             drafts = iter([outputs] if isinstance(outputs, Scratch) else cast("Sequence[Output]", outputs.drafts))
@@ -183,10 +183,10 @@ def _check_results(results: Sequence[Result], paths: Sequence[str], request: Req
             existing, [(options["types"], "the named datatypes"), *((f, "the op") for f in request.op_files)]
         )
     for result in results if options["link"] or options["level"] is not None else ():
-        if options["level"] is not None and not result.packing:
+        if options["level"] is not None and not result.compression:
             reason = f"is for compressed results ({', '.join(codecs.SUFFIXES)}), and {result.path} is none"
             raise UsageError("`level`", f"{reason}; leave it out")
-        if options["link"] and result.packing:
+        if options["link"] and result.compression:
             raise UsageError("`link`", f"makes one file of all results, and {result.path} is compressed by itself")
 
 
@@ -227,8 +227,8 @@ def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Reque
     """Plan the fold of a group into its results."""
     encoding = 0  # bytes of memory for encoding and uploading a result
     for result in results:
-        packing = result.packing.nbytes if result.packing else 0
-        encoding = max(encoding, format_named(result.format).encoding + packing)
+        compression = result.compression.nbytes if result.compression else 0
+        encoding = max(encoding, format_named(result.format).encoding + compression)
     if any("://" in result.path and is_url(result.path) for result in results):
         from mpired.files.stores import sending_nbytes  # noqa: PLC0415 - most results are files
 

@@ -117,7 +117,7 @@ class Plan(NamedTuple):
         return tasks
 
     @property
-    def found(self) -> int:
+    def rank_count(self) -> int:
         """The elements of a rank's first buffer; 0 for streams of unknown length before the fold."""
         return (self.stream_count or [0])[-1] if self.has_unknown_length else self.buffers[0][0].count
 
@@ -125,7 +125,7 @@ class Plan(NamedTuple):
     def nbytes(self) -> int:
         """The bytes of all elements of all ranks."""
         if self.has_unknown_length:
-            return len(self.buffers[0]) * self.found * self.buffers[0][0].datatype.itemsize
+            return len(self.buffers[0]) * self.rank_count * self.buffers[0][0].datatype.itemsize
         return sum(len(ranks) * ranks[0].count * stored_array(ranks[0]).datatype.itemsize for ranks in self.buffers)
 
 
@@ -136,13 +136,13 @@ class _Planner:
     """The sizes of ranks, ops and results, and the choices of a plan."""
 
     def __init__(
-        self, ops: tuple[Op, ...], files: Sequence[RankFile], context: Context, noutputs: int, *, apart: bool
+        self, ops: tuple[Op, ...], files: Sequence[RankFile], context: Context, noutputs: int, *, separate: bool
     ) -> None:
         self.ops, self.files, self.context, self.noutputs = ops, files, context, noutputs
         self.engine: Engine = context.engine or LOCAL
-        self.apart = apart  # whether each array of each rank is a buffer of its own
+        self.separate = separate  # whether each array of each rank is a buffer of its own
         arrays = [file.buffers for file in files]
-        self.buffers: _Buffers = tuple(zip(chain(*arrays)) if apart else zip(*arrays, strict=True))
+        self.buffers: _Buffers = tuple(zip(chain(*arrays)) if separate else zip(*arrays, strict=True))
         self.nranks = len(self.buffers[0])
         # of each buffer the bytes of an element, of the states of all ops for it, or of its results: the largest
         self.widths: list[int] = []
@@ -317,7 +317,7 @@ class _Planner:
         is_remote = not self.engine.same_host
         is_one_each = self.is_decoded or self.ntransposed or self.nsequential or is_remote
         nsegments = self.jobs * (1 if is_one_each else _SEGMENTS_PER_WORKER)
-        if self.noutputs > 1 or self.apart:
+        if self.noutputs > 1 or self.separate:
             nsegments = max(self.jobs, min(nsegments, self.longest // _SEGMENT_BYTES))
         return max(nsegments, -(-self.noutputs * self.longest // _RETURNED_BYTES)) if is_remote else nsegments
 
@@ -330,10 +330,10 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
     noutputs: int = 1,  # files of results
     nlocked: int = 0,  # files that are locked meanwhile, because they are replaced
     encoding: int = 0,  # bytes of memory of this process to encode the results at the end
-    apart: bool = False,  # whether each array of each rank is a buffer of its own
+    separate: bool = False,  # whether each array of each rank is a buffer of its own
 ) -> Plan:
     """Plan a reduction."""
-    planner = _Planner(ops, files, context, noutputs, apart=apart)
+    planner = _Planner(ops, files, context, noutputs, separate=separate)
     if not planner.engine.same_host:
         planner.check_remote()
     # A private source has a descriptor of this process; a compressed one has none between two reads.

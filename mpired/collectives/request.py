@@ -99,7 +99,7 @@ def read_request(
         groups = in_one_order(_set_counts(groups, inputs, may_grow=may_grow), options["root"])
     if options["accumulate_in"] is not None:
         groups = _widen(groups, op_list, options["accumulate_in"])
-    arguments = [group.words for group in opened]
+    arguments = [group.arguments for group in opened]
     if options["index"] is not None:
         groups = _add_indices(groups, arguments, options)
     provenance = None
@@ -174,7 +174,7 @@ def _input_options(op_list: Sequence[ops.Op], options: Options, context: Context
     inputs = InputOptions.of(options, context)._replace(
         nullable=first.rules.nulls != "error",
         named=any(op.user for op in op_list),
-        taken=datatype_groups,
+        op_groups=datatype_groups,
         op=first if "accumulate_in" in first.takes else next(iter(_wideners(op_list, options["accumulate_in"])), None),
         keep=tuple(options["keep"]),
         # Results in place, and results with parts of a rank's file, need more than one pass through that file. Ranks

@@ -193,8 +193,8 @@ def results_of(group_plan: GroupPlan, request: Request, *, terminal: bool) -> tu
         for name, numbers, layout in files:
             folder = os.path.normpath(os.path.dirname(path) if path.endswith(INDEX_SUFFIX) else path) if name else ""
             file_path = os.path.join(folder, name) if name else path
-            packing = Compression.of(file_path, request.options["level"])
-            results.append(Result(share, file_path, form.name, layout, numbers, folder, packing))
+            compression = Compression.of(file_path, request.options["level"])
+            results.append(Result(share, file_path, form.name, layout, numbers, folder, compression))
     return tuple(results)
 
 
@@ -298,7 +298,9 @@ def model_of(file: RankFile, group_plan: GroupPlan, share: Share, request: Reque
             array = array._replace(count=share.count_of(array.count), shape=None, fortran_order=False)
         if share.has_ops:
             alone = column_name(array.name, array.columns, result.field)
-            array = array.of_datatype(result.datatype)._replace(name=result.name, parts=(result.name,), alone=alone)
+            array = array.of_datatype(result.datatype)._replace(
+                name=result.name, parts=(result.name,), only_op_name=alone
+            )
         elif result.field or result.datatype != array.datatype:
             array = array.of_field(result.datatype, result.field)
         if result.op.rules.nulls != "error" and result.field != VALID:

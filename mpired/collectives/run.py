@@ -51,7 +51,7 @@ class Result(NamedTuple):
     layout: Layout
     numbers: Sequence[int] | None = None  # of the arrays of the share in this file; None for all
     folder: str = ""  # directory of a result in several files, which is made if it does not exist; "" for one file
-    packing: Compression | None = None  # None if the file is not compressed
+    compression: Compression | None = None  # None if the file is not compressed
 
     def nbytes(self, plan: Plan) -> tuple[int, bool]:
         """Return the bytes of the file, and whether they are exact: of encoded elements only their number is known."""
@@ -154,7 +154,7 @@ def _finish_headers(layout: Layout, draft: Output, plan: Plan) -> None:
     """Write the parts of a file that depend on its elements or on their number."""
     if isinstance(layout, FlatLayout) and layout.head_of and plan.has_unknown_length:
         with draft.created() as fd:
-            calls.pwrite_all(fd, layout.head_of(plan.found), 0)
+            calls.pwrite_all(fd, layout.head_of(plan.rank_count), 0)
     if isinstance(layout, ArrayLayout) and layout.finish:
         with log.step("completing results"), calls.errors_name(draft.name):
             fd = draft.shared.open()
@@ -192,7 +192,7 @@ def folded(
             arrays[key] = []
             results = arrays_in(target.share, plan.ops, plan.firsts)
             for result, region in zip(results, target.regions.values(), strict=True):
-                count = plan.found if plan.has_unknown_length else target.share.count_of(result.rank.count)
+                count = plan.rank_count if plan.has_unknown_length else target.share.count_of(result.rank.count)
                 array = Array(
                     source, result.datatype, count, region.stored, region.offset, mask_offset=region.mask_offset
                 )

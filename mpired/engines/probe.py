@@ -38,7 +38,7 @@ class WorkerReport(NamedTuple):
     features: frozenset[str] = frozenset()  # of the processor, by NumPy's names
 
 
-def look(sources: Sequence[Source], kernel: Any, _number: int) -> WorkerReport:
+def inspect(sources: Sequence[Source], kernel: Any, _number: int) -> WorkerReport:
     """Return the report of this worker on some files, and on the file of a user-defined op's kernel."""
     fault = ""
     try:
@@ -89,7 +89,9 @@ def check(runner: Runner, op: Op, sources: Sequence[Source], datatypes: Iterable
     ranks = sorted({last * sample // (_NSAMPLES - 1) for sample in range(_NSAMPLES)})
     expected = versions()
     processors: list[tuple[str, frozenset[str]]] = []
-    for report in runner.everywhere(partial(look, [sources[rank] for rank in ranks], op.kernel if op.user else None)):
+    for report in runner.everywhere(
+        partial(inspect, [sources[rank] for rank in ranks], op.kernel if op.user else None)
+    ):
         for program, version in expected.items():
             if (remote_version := report.versions.get(program)) != version:
                 reason = f"{program} is {remote_version} in the worker on {report.host}, and {version} here"

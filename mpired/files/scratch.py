@@ -113,11 +113,11 @@ class StreamOutput(Scratch):
         self,
         path: str,
         number: int | None,  # descriptor of a path such as `/dev/fd/3`
-        packing: Compression | None = None,
+        compression: Compression | None = None,
     ) -> None:
         self.stream_name = "standard output" if path == "-" else path  # in messages
         super().__init__(name=f"{self.stream_name}, kept in {temporary_directory()} first")
-        self._path, self._number, self._packing = path, number, packing
+        self._path, self._number, self._compression = path, number, compression
         self._flowing = False
 
     @cached_property
@@ -128,7 +128,7 @@ class StreamOutput(Scratch):
 
     def flow(self) -> int | None:
         """Return the stream, for a result that is sent while it is computed; None if it is compressed."""
-        if self._packing is not None:
+        if self._compression is not None:
             return None
         with calls.errors_name(self.stream_name):
             self._flowing = True
@@ -150,8 +150,8 @@ class StreamOutput(Scratch):
         with calls.errors_name(self.stream_name):
             stream = self._stream
             if not self._flowing:
-                size, packing = os.fstat(self.fd).st_size, self._packing
-                for block in packing.blocks(self.fd) if packing else calls.blocks(self.fd, 0, size):
+                size, compression = os.fstat(self.fd).st_size, self._compression
+                for block in compression.blocks(self.fd) if compression else calls.blocks(self.fd, 0, size):
                     calls.write_all(stream, block)
         on_commit()
 

@@ -278,23 +278,23 @@ class RemoteOutput(Scratch):
         url: str,
         *,
         overwrite: bool = False,  # whether an existing object may be replaced
-        packing: Compression | None = None,
+        compression: Compression | None = None,
     ) -> None:
         self._url, self._overwrite = url, overwrite
         self._replaced = check_new(url, overwrite=overwrite)
         super().__init__()
         self.name = f"{url}, kept in {self.name} first"
-        self._packing = packing
+        self._compression = compression
         self._is_interrupted = False
 
     def commit(self, on_commit: Callable[[], None]) -> None:
         """Send the object; the end of the last request is the commit point."""
         with contextlib.ExitStack() as stack:
             fd = self.fd
-            if self._packing is not None:
+            if self._compression is not None:
                 fd = stack.enter_context(Scratch(name=self.name)).fd
                 with calls.errors_name(self.name):
-                    self._packing.pack(self.fd, fd)
+                    self._compression.pack(self.fd, fd)
             nbytes = os.fstat(fd).st_size
             if not self._overwrite and nbytes > _SINGLE_NBYTES and version_of(self._url) is not None:
                 raise exists_error(self._url, appeared=True)

@@ -70,15 +70,15 @@ class Draft(Place, Scratch):
         durable: bool = True,  # whether the file and its name are synced
         place: Place | None = None,  # locked `Target` or checked place
         named: bool = False,  # whether the draft has a name, so that processes other than children can open it
-        packing: Compression | None = None,
+        compression: Compression | None = None,
         kept_open: bool = True,  # False for a draft with a name, which is opened for each access
     ) -> None:
-        self._packing, self._overwrite, self.durable, self._kept_open = packing, overwrite, durable, kept_open
+        self._compression, self._overwrite, self.durable, self._kept_open = compression, overwrite, durable, kept_open
         self.target = target = place if isinstance(place, Target) else None
         self.protocol = "rename" if target else "new file"  # for the summary
         self._timeout = target.timeout if target else None  # None before the first wait
         self._lock_timeout = context.lock_timeout  # seconds
-        self.within: list[str] = []  # other files whose content is in the draft: it admits only their common users
+        self.content_of: list[str] = []  # other files whose content is in the draft: it admits only their common users
         status = place.status if place else replaced_file(path, context, overwrite=overwrite)
         with calls.errors_name(path), calls.undoing(self.close):  # the current directory may not exist any more
             real = place.path if place else os.path.realpath(path)
@@ -165,18 +165,18 @@ class Draft(Place, Scratch):
                 old_keys = b"" if self.target is None else calls.attribute(self.target.fd, keys.ATTRIBUTE)
                 if value := new_keys or old_keys:
                     keys.set_attribute(fd, value)
-            if self._packing is not None:
+            if self._compression is not None:
                 mtime = os.fstat(fd).st_mtime_ns  # a provenance file must not be older than its result
                 with Scratch(self.directory, self.name) as packed:
-                    self._packing.pack(fd, packed.fd)
+                    self._compression.pack(fd, packed.fd)
                     os.ftruncate(fd, 0)
                     copying.copy_file(packed.fd, fd)
                 os.utime(fd, ns=(mtime, mtime))
             if self.status is not None:
-                copying.copy_metadata(self.status, self.path, fd, content_of=self.within)
+                copying.copy_metadata(self.status, self.path, fd, content_of=self.content_of)
             else:
                 mode = calls.default_mode()
-                os.fchmod(fd, mode & copying.common_mode(self.within, fd) if self.within else mode)
+                os.fchmod(fd, mode & copying.common_mode(self.content_of, fd) if self.content_of else mode)
             if self.durable:
                 calls.fsync(fd)
         self._is_sealed = True
@@ -255,17 +255,17 @@ def open_output(
     overwrite: bool = False,
     context: Context = NO_LIMITS,
     locked: LockedTargets = NO_LOCKED_TARGETS,  # files that this process has locked, by name
-    packing: Compression | None = None,
+    compression: Compression | None = None,
 ) -> Output:
     """Open an output: a file, an object of a URL, or a stream, such as a FIFO or `-` for standard output."""
     if "://" in path and is_url(path):
         from mpired.files.stores import RemoteOutput  # noqa: PLC0415 - most results are files
 
-        return RemoteOutput(path, overwrite=overwrite, packing=packing)
+        return RemoteOutput(path, overwrite=overwrite, compression=compression)
     if is_stream(path):
         check_stdout(path)
-        return StreamOutput(path, descriptor_of(path), packing)
-    return Draft(path, overwrite=overwrite, context=context, place=locked.get(path), packing=packing)
+        return StreamOutput(path, descriptor_of(path), compression)
+    return Draft(path, overwrite=overwrite, context=context, place=locked.get(path), compression=compression)
 
 
 def replaced_file(path: str, context: Context, *, overwrite: bool) -> os.stat_result | None:
@@ -326,7 +326,7 @@ class Transaction(contextlib.ExitStack):
         context: Context = NO_LIMITS,
         locked: LockedTargets = NO_LOCKED_TARGETS,  # replaced files that this process has locked, by name
         named: bool = False,  # see `Draft`
-        packings: Sequence[Compression | None] = (),  # of each file; () if no file is compressed
+        compressions: Sequence[Compression | None] = (),  # of each file; () if no file is compressed
         folders: Sequence[str] = (),  # new directories for files, which are removed if nothing is committed
     ) -> None:
         super().__init__()
@@ -341,8 +341,8 @@ class Transaction(contextlib.ExitStack):
             for folder in folders:
                 self._make_folder(folder)
             replaced = check_new(paths, context, overwrite=overwrite)
-            packings = packings or [None] * len(paths)
-            for path, real, packing in zip(paths, calls.real_paths(paths), packings, strict=True):
+            compressions = compressions or [None] * len(paths)
+            for path, real, compression in zip(paths, calls.real_paths(paths), compressions, strict=True):
                 place: Place | None = locked.get(path)
                 if place is None:
                     if (directory := os.path.dirname(real)) not in dirfds:
@@ -351,7 +351,7 @@ class Transaction(contextlib.ExitStack):
                         self.callback(calls.close_quietly, dirfds[directory])
                     place = Place(path, real, dirfds[directory], replaced.get(path))
                 draft = Draft(
-                    path, overwrite=overwrite, context=context, place=place, named=named, packing=packing,
+                    path, overwrite=overwrite, context=context, place=place, named=named, compression=compression,
                     kept_open=kept_open,
                 )  # fmt: skip
                 self.drafts.append(self.enter_context(draft))

@@ -66,18 +66,19 @@ class Array(NamedTuple):
     values: Array | None = None  # stored values of pairs whose indices are generated
     datarep: str | None = None  # "native" or "external32" of a raw file, None in other formats
     must_end: bool = False  # bytes after the last element are an error in a sequential source
-    like: tuple[str, str] | None = None  # names of this rank and of the rank that `count` comes from, for messages
+    # names of this rank and of the rank that `count` comes from, for messages
+    counted_like: tuple[str, str] | None = None
     nulls: int | None = 0  # number of missing elements, or None if the header does not contain it
     nullable: bool = False  # missing elements are allowed
     missing: Missing | None = None  # rule for missing elements, or None if all values are valid
     mask_offset: int | None = None  # offset of the mask, a byte per element that is 0 for null; None without a mask
-    marked: Missing | None = None  # rule of the file of a window, which all ops ignore
+    ignored_missing: Missing | None = None  # rule of the file of a window, which all ops ignore
     unset: float | None = None  # undeclared value of elements that were never written, or None
     unit: str = ""  # unit of the values in the file, or ""
     storage: str = ""  # kind of storage in a few words, such as "deflated"; "" for plain storage
     packed: str = ""  # name of the dtype of packed elements, or "" if they are not packed
     fixed_order: bool = False  # the format has a single byte order, which results in other formats do not inherit
-    alone: str | None = None  # name of this result if its op were the only op; None if it is the only op
+    only_op_name: str | None = None  # name of this result if its op were the only op; None if it is the only op
     model_columns: tuple[str, ...] = ()  # columns of the file of a rank from which this result is made
 
     @property
@@ -104,7 +105,7 @@ class Array(NamedTuple):
     @property
     def own_name(self) -> str:
         """The name of a result if its op were the only op."""
-        return self.name if self.alone is None else self.alone
+        return self.name if self.only_op_name is None else self.only_op_name
 
     @property
     def byte_order(self) -> Order:
@@ -160,9 +161,9 @@ class Array(NamedTuple):
         name = column_name(self.name, self.columns, field)
         return array._replace(name=name, parts=self.columns if field == FIELDS[1] else (name,))
 
-    def valid(self, block: np.ndarray) -> np.ndarray | None:
+    def mask_of(self, block: np.ndarray) -> np.ndarray | None:
         """Return the mask of a block by the rule `missing`, or None if all elements are valid."""
-        valid = None if self.missing is None else self.missing.present(block)
+        valid = None if self.missing is None else self.missing.valid_mask(block)
         if valid is not None and not self.nullable:
             raise null_error(self.source, self.columns, int(np.count_nonzero(~valid)), "missing elements")
         return valid
@@ -171,7 +172,7 @@ class Array(NamedTuple):
         """Return the error for a source whose contents differ from the count of its header or of another rank."""
         if self.shape is not None:
             return BufferFileError(self.source.name, f"has {contents}, but its header declares {self.count}")
-        this, other = self.like or ("it", "`count`")
+        this, other = self.counted_like or ("it", "`count`")
         return CountError(self.source.name, f"{this} has {contents}, but {other} has {self.count}")
 
     def open(self) -> Reader:
@@ -257,7 +258,7 @@ class FlatReader:
         if not self._direct:
             convert(stored, block, array.source.name, start)
         if array.missing is not None:
-            return array.valid(block)
+            return array.mask_of(block)
         if array.mask_offset is None:
             return None
         valid = np.zeros(len(block), np.bool_)

@@ -368,7 +368,7 @@ def _buffer(
         stored = array.stored or datatype.form
     else:
         numbers = [(header.name, from_dtype(header.dtype).group) for header in arrays if header.dtype is not None]
-        hint = rank.hint_text(array.hint, rank.columns_hint(numbers, inputs.taken))
+        hint = rank.hint_text(array.hint, rank.columns_hint(numbers, inputs.op_groups))
         raise DatatypeError(source.name, f"{_skipped(array).reason}{hint}")
     shape, missing = array.shape or (), None if array.dtype is None else array.missing
     buffer = Array(
@@ -523,7 +523,7 @@ class KeptArrays(NamedTuple):
                 values, valid = header.packing.unpack(values, nullable=True)
             elif header.dtype is not None and (header.dtype.kind in "iu" or header.missing is not None):
                 values = values.astype(header.dtype.newbyteorder("="), copy=False)  # which may be unsigned
-                valid = None if header.missing is None else header.missing.present(values)
+                valid = None if header.missing is None else header.missing.valid_mask(values)
             arrays[header.name] = values if valid is None else np.ma.MaskedArray(values, mask=~valid)
         return arrays
 

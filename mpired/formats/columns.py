@@ -282,7 +282,7 @@ def _buffer(table: TableHeader, inputs: InputOptions, columns: tuple[str, ...]) 
     if is_time(kind):
         datatype = time_type(str(kind))
         if inputs.datatype is not None:
-            raise inputs.refused(source, inputs.datatype, f"{subject} {datatype}")
+            raise inputs.datatype_error(source, inputs.datatype, f"{subject} {datatype}")
     elif inputs.any_type and not inputs.pair and _datatype(kind) is None:
         datatype = values_type(kind)
     elif form is None:

@@ -99,7 +99,7 @@ class Packed(NamedTuple):
     def unpack(self, values: np.ndarray, *, nullable: bool) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the values of elements, and which are valid, or None; missing elements are errors if not nullable."""
         values = values.astype(self.form, copy=False)
-        valid = None if self.missing is None else self.missing.present(values)
+        valid = None if self.missing is None else self.missing.valid_mask(values)
         if valid is not None and not nullable:
             raise NullsError(int(np.count_nonzero(~valid)))
         with np.errstate(over="ignore", invalid="ignore"):  # as in the arithmetic of the ops

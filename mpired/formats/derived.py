@@ -147,7 +147,7 @@ class TransposedReader(FlatReader):
                 convert(elements.view(self._stored), target, self._array.source.name, start + done)
             done += len(elements)
         if self._mask is None:
-            return self._array.valid(block)
+            return self._array.mask_of(block)
         valid = np.empty(len(block), np.uint8)
         self._mask.read(start, valid)
         return valid.view(np.bool_)

@@ -103,7 +103,7 @@ class Format(NamedTuple):
         is_foreign = kept and (self.keeps != kept.kind or (self.has_arrays and model.format != self.name))
         if kept and is_foreign and not kept.chosen:
             model = model._replace(kept=None)
-        is_rare = any(result.alone is not None or result.datatype.group in TIMES for result in buffers)
+        is_rare = any(result.only_op_name is not None or result.datatype.group in TIMES for result in buffers)
         if self.c_order or buffers[1:] or is_rare:
             self._check(model)
         if is_foreign and model.kept:
@@ -128,7 +128,7 @@ class Format(NamedTuple):
         buffers, names = model.buffers, [result.name for result in model.buffers]
         if len(buffers) > 1 and not self.has_columns:
             hint = "choose one with `columns`"
-            if buffers[0].alone is not None:
+            if buffers[0].only_op_name is not None:
                 hint = "put {op} into the name of `output`, for a file of each op, or use `to='npz'`"
             reason = f"holds one array, but there are {len(buffers)} ({', '.join(names)}); {hint}"
             raise UsageError(f"`to={self.name!r}`", reason)
@@ -141,7 +141,7 @@ class Format(NamedTuple):
             raise UsageError(f"`to={self.name!r}`", reason)
         if self.c_order and any(array.fortran_order for array in buffers):
             raise DatatypeError("arrays in Fortran order", f"have no form in {self.name}; use `to='npy'` or `to='npz'`")
-        new = [result.name for result in buffers if result.alone is not None]
+        new = [result.name for result in buffers if result.only_op_name is not None]
         names = [*new, *(model.kept.names if model.kept else ())]
         if len({*names}) < len(names) and (twice := next((name for name in new if names.count(name) > 1), None)):
             reason = f"gives a result the name {twice!r}, which another array of the file has"

@@ -41,7 +41,7 @@ class InputOptions(NamedTuple):
     packed: bool = False  # the elements of raw files have no gaps, as after MPI_Pack
     window: bool = False  # the file is a window; bytes after the last whole element of a raw window are ignored
     in_place: bool = False  # the result replaces the file of a rank, which keeps its other columns
-    taken: Group | None = None  # groups of datatypes that the op takes, or None without an op
+    op_groups: Group | None = None  # groups of datatypes that the op takes, or None without an op
     op: Op | None = None  # op, if it can compute in a wider datatype than that of the elements
     nullable: bool = False  # elements may be null
     any_type: bool = False  # arrays of any type are buffers, because they are only compared
@@ -106,7 +106,7 @@ class InputOptions(NamedTuple):
         """Return the bytes before the first element of a raw file, whose displacement 0 is at `offset`."""
         return self.offset - (0 if self.is_external or self.packed else datatype.origin)
 
-    def refused(self, source: Source, datatype: Datatype, elements: str) -> DatatypeError:
+    def datatype_error(self, source: Source, datatype: Datatype, elements: str) -> DatatypeError:
         """Return the error for a file whose header contradicts the declared datatype."""
         hint = "give a file that `mpired pack` has made with that type" if self.packed else "leave `type` out"
         return DatatypeError(source.name, f"{elements}, which is not {datatype.label}; {hint}")

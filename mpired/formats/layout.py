@@ -130,7 +130,7 @@ def reads_back(array: Array, marked: Missing | None) -> bool:
         for block, valid in blocks(decoder.decoding(array), max(1, _BLOCK_NBYTES // form.itemsize)):
             strings = block if are_strings else ()
             texts = (text.encode() if isinstance(text, str) else text.decode().encode() for text in strings)
-            if any(b"\0" in text for text in texts) or (marked is not None and marked.hidden(block, valid)):
+            if any(b"\0" in text for text in texts) or (marked is not None and marked.count_masked(block, valid)):
                 return False
         return True
     return False

@@ -25,9 +25,9 @@ class Missing(NamedTuple):
     field: str = ""  # the field of pairs that the rule is for; "" for plain values
     also: Missing | None = None  # the rule for the other field of pairs
 
-    def present(self, block: np.ndarray) -> np.ndarray | None:
+    def valid_mask(self, block: np.ndarray) -> np.ndarray | None:
         """Return the mask of valid elements of a block; None if all are valid."""
-        other = None if self.also is None else self.also.present(block)
+        other = None if self.also is None else self.also.valid_mask(block)
         block = block[self.field] if self.field else block
         lacks = np.isnan(block) if self.nan and block.dtype.kind == "f" else np.zeros(block.shape, np.bool_)
         for value in self.values:
@@ -47,9 +47,9 @@ class Missing(NamedTuple):
         if self.also is not None:
             self.also.mark(block, mask)
 
-    def hidden(self, block: np.ndarray, valid: np.ndarray | None) -> int:
+    def count_masked(self, block: np.ndarray, valid: np.ndarray | None) -> int:
         """Count the valid elements of a block that readers of a file would take for missing elements."""
-        present = self.present(block)
+        present = self.valid_mask(block)
         if present is None:
             return 0
         return int(np.count_nonzero(~present if valid is None else valid & ~present))

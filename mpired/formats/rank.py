@@ -130,10 +130,10 @@ class RankFile(NamedTuple):
     def check(self, taken: Group | None = None, *, complete: bool = False) -> None:
         """Raise the errors of `obstacles`, if there are any."""
         is_plain = self.buffers and not any(array.nulls for array in self.buffers)
-        if (complete or not is_plain) and (errors := self.obstacles(taken, complete=complete)):
+        if (complete or not is_plain) and (errors := self.errors(taken, complete=complete)):
             raise merged(errors)
 
-    def obstacles(self, taken: Group | None = None, *, complete: bool = True, keeps: bool = False) -> list[MpiredError]:
+    def errors(self, taken: Group | None = None, *, complete: bool = True, keeps: bool = False) -> list[MpiredError]:
         """Return an error for each reason why arrays cannot be combined.
 
         Unless `complete`, skipped arrays are an error only if there are no others.
@@ -233,7 +233,7 @@ def declared_datatype(source: Source, inputs: InputOptions, dtype: np.dtype, sub
 def check_declared(source: Source, inputs: InputOptions, datatype: Datatype, dtype: np.dtype, what: str) -> None:
     """Raise `DatatypeError` if elements of a dtype are not of the datatype, or not in its declared byte order."""
     if not has_same_components(datatype, dtype):
-        raise inputs.refused(source, datatype, f"{what} {element_text(dtype)}")
+        raise inputs.datatype_error(source, datatype, f"{what} {element_text(dtype)}")
     if inputs.type_order and dtype.newbyteorder(ORDERS[inputs.type_order]) != dtype:
         what = f"{what} {element_text(dtype)} as {dtype_text(dtype)}"
         raise DatatypeError(source.name, f"{what}, which is not {inputs.type_order}-endian")

@@ -228,7 +228,7 @@ class ColumnReader:
                 if array.nullable:
                     raise DamageError("a column has nulls that its header does not tell of") from None
                 raise null_error(array.source, array.columns, error.args[0]) from None
-        return _combine_masks(valid, array.valid(block))
+        return _combine_masks(valid, array.mask_of(block))
 
     def close(self) -> None:
         """Close the file."""

@@ -168,7 +168,7 @@ def _locate(
         file._replace(buffers=[widen_array(in_c_order(buffer), wide, widening) for buffer in file.buffers])
         for file in files
     ]
-    plan = make_plan(plain_ops, converted, context, apart=True)
+    plan = make_plan(plain_ops, converted, context, separate=True)
     orders = tuple(_Order(plain.name == MAX.name, options["top"] or 1) for plain in plain_ops)
     extremes = [_no_extremes(plan.firsts[0].datatype.compared)] * len(orders)
     rank_numbers = tuple(rank for rank, file in enumerate(files) for _ in file.buffers)

@@ -80,7 +80,7 @@ class OpenedRanks:
             cut = (_cut(path, inputs, options) if isinstance(path, str) else [path] for path in arguments)
             arguments = [*itertools.chain.from_iterable(cut)]
         self.files: list[Any] = []  # of an origin its arrays
-        self.words: list[Any] = []  # the arguments of these files
+        self.arguments: list[Any] = []  # the arguments of these files
         self.skipped: list[Skipped] = []
         self.first: tuple[int, Any] | None = None  # number and file of the first good rank
         self.alike = True  # whether the ranks are known to differ by their sources alone
@@ -102,7 +102,7 @@ class OpenedRanks:
                 else:
                     self.first = self.first or (number, file)
                     self.files.append(file)
-                    self.words.append(argument)
+                    self.arguments.append(argument)
         if errors or options["min_inputs"] is not None:
             self._check(errors, options, noun)
 
@@ -168,7 +168,7 @@ def _inspect(
         check(file, rank, (number, first))
         return file
     is_plain = not file.others and len(file.buffers) == 1 and not file.buffers[0].nulls  # as in most files
-    errors = [] if is_plain else file.obstacles(inputs.taken, complete=not inputs.in_place, keeps=True)
+    errors = [] if is_plain else file.errors(inputs.op_groups, complete=not inputs.in_place, keeps=True)
     try:
         if not errors and first is not file:
             ranks.alike = compare(f"rank {rank}", file, (f"rank {number}", first), inputs) and ranks.alike
@@ -321,7 +321,7 @@ def _compare_arrays(
         # The last rank of reduce-local is replaced, and must keep its datatype.
         if op is not None and wide and not (inputs.in_place and ops.widest(op, both, real_type(wide)) != both[0]):
             hint = f", compute in a wider one with `accumulate_in={wide!r}`"
-            if inputs.taken == Group(0):  # ops of pairs and of plain values
+            if inputs.op_groups == Group(0):  # ops of pairs and of plain values
                 hint += " and `index='rank'`"
         reason = f"{label} has datatype {both[0].label}{where}, but {other} has {both[1].label}"
         raise DatatypeError(path, f"{reason}; convert to one datatype{hint}{_OR_SKIP}")

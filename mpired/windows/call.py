@@ -131,7 +131,7 @@ def _element_request(
     """Return the request of a call on one element; `values` has the operand, if any."""
     operands = values if op.origin else ()
     windows = _check_names(windows)
-    inputs = InputOptions.of(part(INPUTS, options), context)._replace(taken=op.groups)
+    inputs = InputOptions.of(part(INPUTS, options), context)._replace(op_groups=op.groups)
     inputs = inputs._replace(nullable=op.rules.nulls != "error")
     places = checked(PLACES, options)
     if places["at"] is None:
@@ -181,7 +181,7 @@ def _request(
     if any(options[name] is not None for name in ("types", "target_type", "origin_type")):
         common, target, derived = _derived_types(options, component if wide is None else wide)
         component = common if wide is None else component
-    inputs = inputs._replace(datatype=component, taken=op.groups, nullable=op.rules.nulls != "error")
+    inputs = inputs._replace(datatype=component, op_groups=op.groups, nullable=op.rules.nulls != "error")
     placement = Placement.of(options, len(names), context, target)
 
     def inspect(opened: OpenedRanks, origin: OriginLike, inputs: InputOptions, _number: int) -> list[Origin]:
@@ -209,7 +209,7 @@ def _request(
         formats = {origin.format for arrays in opened.files for origin in arrays if origin.format}
         check_formats(InputOptions(offset=inputs.offset, count=inputs.count), formats)
     if options.get("once") or options.get("once_key") is not None:
-        request = replace(request, keys=keys_of(opened.files, opened.words, op, options, placement.indices))
+        request = replace(request, keys=keys_of(opened.files, opened.arguments, op, options, placement.indices))
     return request if options["create"] is None else _with_create(request, options)
 
 
@@ -222,7 +222,7 @@ def _check_targets_first(names: Sequence[str], inputs: InputOptions) -> Iterator
         target_inputs = InputOptions(columns=inputs.columns, window=True, nullable=True, context=inputs.context)
         with contextlib.suppress(OSError, UsageError):
             for name in names:
-                open_rank(name, target_inputs).check(inputs.taken)
+                open_rank(name, target_inputs).check(inputs.op_groups)
         raise
 
 

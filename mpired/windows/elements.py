@@ -49,7 +49,7 @@ def fold(
             overflows += state.combine(batch, origin, fetched, rank)
             yield elements.nbytes
         elements, not_null = state.results(window) if op.rules.leaves_out else (state.elements, None)
-        nmasked += 0 if window.marked is None else window.marked.hidden(elements, not_null)
+        nmasked += 0 if window.ignored_missing is None else window.ignored_missing.count_masked(elements, not_null)
         if file.update is not None:
             stored.change(as_in(window.stored, elements, window.datatype), file.update)
             if stored_mask is not None and not_null is not None and window.nullable:
@@ -59,14 +59,14 @@ def fold(
         warn_of_overflow(op, window.datatype, overflow, [origin.name for origin in origins], name)
     if nunset := sum(origin.nunset for origin in origins):
         log.warn(log.unset_warning(nunset, origins[0].array.name, "give the origins a `_FillValue`"))
-    if nmasked and window.marked is not None:
-        log.warn(log.masked_warning(nmasked, window.name, window.marked.text))
+    if nmasked and window.ignored_missing is not None:
+        log.warn(log.masked_warning(nmasked, window.name, window.ignored_missing.text))
 
 
 def _check_not_null(not_null: np.ndarray, array: Array) -> None:
     """Raise an error if an element is missing."""
     if not not_null.all():
-        noun = "nulls" if array.missing is array.marked is None else "missing elements"
+        noun = "nulls" if array.missing is array.ignored_missing is None else "missing elements"
         raise null_error(array.source, array.columns, int(np.count_nonzero(~not_null)), noun)
 
 
@@ -111,7 +111,7 @@ def _not_null(
     elements: np.ndarray, batch: Batch, window: Array, fd: int, op: ops.Op
 ) -> tuple[np.ndarray | None, _StoredBatch | None]:
     """Return the mask of elements that are not null, None for all, and its bytes if the file stores a mask."""
-    not_null, stored = None if window.marked is None else window.marked.present(elements), None
+    not_null, stored = None if window.ignored_missing is None else window.ignored_missing.valid_mask(elements), None
     if window.mask_offset is not None:
         itemsize, form = window.stored.itemsize, np.dtype(np.bool_)  # the mask has a byte for each row
         if any(bound % itemsize for bounds in batch.ranges for bound in bounds):
@@ -228,10 +228,10 @@ class BatchElements:
 
     def results(self, window: Array) -> Elements:
         """Return the elements, with the file's value for nulls, and the mask of elements that are not null."""
-        elements, marked = self.elements, window.marked
+        elements, marked = self.elements, window.ignored_missing
         if marked is not None and window.nullable:
             # Elements that are missing by their value, such as those beyond a valid range, keep it.
-            present = marked.present(elements)
+            present = marked.valid_mask(elements)
             marked.mark(elements, self._null if present is None else self._null & present)
         elif self._null.any() and (value := absent(self._datatype, self._op)) is not None:
             elements[self._null] = value

@@ -55,7 +55,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         self._path, self._to, self._windows = path, to, windows
         check_are_files([path])
         compression = Compression.of(path, None)
-        self._output: Output = open_output(path, overwrite=overwrite, context=context, packing=compression)
+        self._output: Output = open_output(path, overwrite=overwrite, context=context, compression=compression)
 
     @property
     def replaced(self) -> list[str]:
@@ -83,7 +83,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
                 layout.encode([array._replace(mask_offset=elements.nbytes if like.nullable else None)], output.fd)
         if isinstance(output, Draft):
             # The file is readable only for users who may read each window.
-            output.within.extend(filter(os.path.exists, self._windows))
+            output.content_of.extend(filter(os.path.exists, self._windows))
             try:
                 output.commit(interrupts.committed)
             except UnconfirmedError as error:  # the target does not change

@@ -106,7 +106,7 @@ class Origin:
             if file.read_into(needed.data, array.offset + first) < len(needed):
                 raise array.source.changed()
         block = as_in(self.datatype.form, gather(octets, positions - first, stored), self.datatype)
-        return block, array.valid(block)
+        return block, array.mask_of(block)
 
     def converted(self, window: Array, missing: float | None, *, by_shape: bool) -> Origin:
         """Return the origin in the datatype of a window and, with `by_shape`, in the order of its dimensions."""
@@ -180,7 +180,7 @@ def open_origin(origin: OriginLike, inputs: InputOptions, options: Options, deri
     # The size of the file need not be a multiple of the component of a derived type.
     inputs = inputs if derived is None or inputs.is_external else inputs._replace(window=True)
     file = open_rank(origin if isinstance(origin, RankObject) else os.fspath(origin), inputs)
-    file.check(inputs.taken)
+    file.check(inputs.op_groups)
     if derived is not None:
         return [_open_derived(file.only_buffer(), derived, first, count, context)]
     worker = context.worker

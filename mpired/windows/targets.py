@@ -122,7 +122,7 @@ def open_window(source: LocalSource, request: WindowRequest, target: Target | No
             pair = columns[0], columns[1]
         if {*pair} <= {*file.names}:  # else the target has pairs in one array
             file = row.inspect(source, inputs._replace(pair=pair))
-    file.check(inputs.taken)
+    file.check(inputs.op_groups)
     # A reader such as xarray takes every number except 0 for true.
     truths = [header.name for header in file.headers if header.attributes.get(DTYPE) == "bool"]
     if truths and not gives_truths(request.op):
@@ -242,7 +242,7 @@ def _decode(
     arrays, end, has_nulls = [], 0, window.format.has_nulls and not window.format.has_arrays
     for column, parts in zip(columns, elements, strict=True):
         array = _native(source, column, window.format, request)._replace(offset=end)
-        if array.marked is None and (array.nullable or (column.nulls != 0 and has_nulls)):
+        if array.ignored_missing is None and (array.nullable or (column.nulls != 0 and has_nulls)):
             array = array._replace(mask_offset=array.end + -array.end % _ALIGNMENT)
         write_native(array, parts, scratch.fd)
         end = array.end if array.mask_offset is None else array.mask_offset + array.count
@@ -256,7 +256,7 @@ def _native(source: Source, column: Array, row: Format, request: WindowRequest) 
     shape = (column.count,) if column.shape is None else column.shape
     form, marked = column.datatype.form, column.missing
     array = Array(source, column.datatype, column.count, form, 0, shape, column.fortran_order, name=column.name)
-    array = array._replace(parts=column.parts, nulls=column.nulls, marked=marked)
+    array = array._replace(parts=column.parts, nulls=column.nulls, ignored_missing=marked)
     nullable = marked is not None and bool(marked.values)
     if row.has_nulls and not row.has_arrays:  # the format has a mask
         nullable = column.nulls != 0 or request.complete is not None
