@@ -31,7 +31,7 @@ from mpired.files.keys import of_file as keys_of_file
 from mpired.files.lock import LockTimeout, Target, open_replaced
 from mpired.files.places import warn_of_hard_links
 from mpired.formats import Model, format_named
-from mpired.formats.missing import masked
+from mpired.formats.missing import masked, null_error
 from mpired.formats.rank import field_order_difference, missing_arrays_text
 from mpired.log import step
 from mpired.ops.rules import holds
@@ -133,6 +133,7 @@ class WindowUpdate:
             window.selections = sorted(chosen, key=lambda item: window.arrays[item[0]].offset)
             window.changed_nbytes = sum(selection.nbytes for _, selection in chosen)
             window.origins = range(len(request.origins) if chosen else 0)
+            self._check_counted_nulls(window)
             if request.keys and chosen:
                 self._skip_applied(window)
         if request.inputs.context.max_memory is not None:
@@ -201,6 +202,16 @@ class WindowUpdate:
                     raise ops.null_result_error(op, array.datatype, array.source.name, hint)
         if request.fetch:
             _check_one(first)
+
+    def _check_counted_nulls(self, window: WindowFile) -> None:
+        """Raise an error if nulls are refused, and the header of an array that is combined as a whole counts some."""
+        # A dry run reads only headers.
+        for i, selection in window.selections if self.request.op.rules.nulls == "error" else ():
+            arrays = [window.arrays[i]] if selection.entries == window.arrays[i].count else []
+            arrays += [origins[i].array for origins in self._origins if self.request.whole]
+            for array in arrays:
+                if array.nulls:
+                    raise null_error(array.source, array.columns, array.nulls)
 
     def _check_accumulate_in(self, target: WindowFile, wide: Datatype) -> None:
         """Raise `UsageError` if a target does not have the datatype of `accumulate_in`."""

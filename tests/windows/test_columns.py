@@ -93,6 +93,7 @@ def test_columns_that_are_not_chosen_stay(suffix, tmp_path):
     assert chunks(path) == before == [CHUNK, CHUNK, 100]
     cases = [
         (f"get-accumulate --op no_op --columns i {path.name}", 3, "has 500 nulls"),
+        (f"get-accumulate --dry-run --op no_op --columns i {path.name}", 3, "has 500 nulls"),
         (f"accumulate --op sum --type double {path.name} o.npy", 3, "'i'"),
         (f"fetch-and-op --op no_op --columns n --type int {path.name}", 3, "'n'"),
     ]
