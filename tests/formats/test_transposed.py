@@ -50,7 +50,7 @@ class Held(io.BytesIO):
     def open(self):
         return self
 
-    def kept(self):
+    def seekable(self):
         return self
 
     def read_into(self, view, offset):
