@@ -79,12 +79,12 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
         return None, f"{VARIABLE} is {value}"
     if not os.path.exists(_FILE):
         return None, "there was no C compiler when mpired was installed"
+    size = ctypes.c_size_t
     try:
         library = ctypes.CDLL(_FILE)
-    except OSError as error:  # for another kind of machine, or on a file system mounted with noexec
+        library.chain.argtypes = [ctypes.c_void_p, size, ctypes.c_void_p, size, size, size]
+    except (OSError, AttributeError) as error:  # of another machine or version, or on a file system with noexec
         return None, f"the library cannot be loaded ({error})"
-    size = ctypes.c_size_t
-    library.chain.argtypes = [ctypes.c_void_p, size, ctypes.c_void_p, size, size, size]
     return library, ""
 
 
