@@ -177,7 +177,8 @@ class Command(click.Command):
         """Check the options, and run the command with its settings."""
         pool.adopt_orphans()
         worker.keep_freed_memory()
-        argv, keys = ("mpired", *(ctx.obj or ())), [param.key for param in self.params if isinstance(param, RowOption)]
+        argv = ("mpired", *(ctx.obj or ()))
+        keys = [param.key for param in self.params if isinstance(param, RowOption)]
         report_options = {keyword(key): ctx.params.pop(keyword(key)) for key in keys if key in _REPORT_KEYS}
         ctx.meta[REPORT_KEY] = report_options
         ctx.params |= checked(tuple(key for key in keys if key not in _REPORT_KEYS), ctx.params)

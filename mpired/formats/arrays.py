@@ -253,7 +253,7 @@ def write_pieces(fd: int, pieces: Pieces, blocks: Iterator[np.ndarray]) -> None:
 
 
 class Library(NamedTuple):
-    """The library that decodes the encoded arrays of a format."""
+    """The library that decodes the arrays of a format, or `PiecesFile` in its place if they are not encoded."""
 
     opener: Callable[..., ArrayFile]  # opens a file
     errors: tuple[type[Exception], ...] = ()  # exceptions for a damaged file, besides the usual ones
