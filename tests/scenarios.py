@@ -44,7 +44,7 @@ def written(*names: str, link: bool = False, patience: float = 1) -> Callable[[P
             first = outputs.drafts[0]
             for draft in outputs.drafts:
                 if link and draft is not first:
-                    draft.repeat(first, link=True)
+                    draft.copy_from(first, link=True)
                     continue
                 with draft.created() as fd:
                     calls.pwrite_all(fd, NEW_FILE, 0)

@@ -32,8 +32,7 @@ def pack(*, file: str, output: str, **options: Any) -> None:
     row a value. Raw results are the bytes in the order of the type map, or with --datarep external32 what
     MPI_Pack_external writes. `mpired unpack` is the way back.
     """
-    plan = partial(plan_pack, file, output, options, terminal=is_terminal(output))
-    _carry_out(plan, [file])
+    _carry_out(partial(plan_pack, file, output, options, terminal=is_terminal(output)), [file])
 
 
 @params.command("output@unpack", "into", *UNPACK, *SUMMARY, packed="PACKED")
@@ -50,8 +49,7 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> Non
     PACKED is raw, npy, parquet or arrow, and holds elements one after another. In a new file the bytes between
     them are zeros; with --into those of that file stay, and the file is replaced in one step.
     """
-    plan = partial(plan_unpack, packed, output, into, options)
-    _carry_out(plan, [packed] if into is None else [packed, into])
+    _carry_out(partial(plan_unpack, packed, output, into, options), [packed] if into is None else [packed, into])
 
 
 def _carry_out(plan: Callable[[Context], Any], files: list[str]) -> None:

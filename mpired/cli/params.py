@@ -57,7 +57,7 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # before click 8.4 it 
     def shell_complete(
         self, _ctx: click.Context, _param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
-        """Return names that complete a value, or request completion by files."""
+        """Return names that complete a value, or request paths from the shell."""
         kind, names = self._kind, list[str]()
         is_op_list = kind.use == "REDUCE"
         with contextlib.suppress(Exception):  # a message would spoil the line that the user types
@@ -108,7 +108,7 @@ class RowOption(click.Option):
         )
 
     def _convert_values(self, ctx: click.Context, _option: click.Parameter, values: tuple[Any, ...]) -> Any:
-        """Return the value of a row with `once`, or all values; without values the default."""
+        """Return the only value if the row has `once`, else all values; the default if there are none."""
         if self.row.once and len(values) > 1:
             raise click.BadOptionUsage(self.opts[-1], f"{self.opts[-1]}: can be given once; {self.row.once}", ctx)
         return (values[0] if self.row.once else values) if values else self.row.default
@@ -156,15 +156,15 @@ class Command(click.Command):
         ctx.exit()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse arguments; some that click would misunderstand are refused or rewritten."""
-        if not ctx.resilient_parsing:  # so not while a shell requests completions
+        """Parse arguments; refuse or rewrite those that click would misunderstand."""
+        end = args.index("--") if "--" in args else len(args)
+        arguments, names = args[:end], [param.name for param in self.params]
+        if not ctx.resilient_parsing:  # not while a shell requests completions
             messages.running = ctx
-        end, names = args.index("--") if "--" in args else len(args), [param.name for param in self.params]
-        arguments = args[:end]
-        for argument in () if ctx.resilient_parsing else arguments:
-            # Click reads -output as -o utput.
-            if len(argument) > _MAX_SHORT_FLAG and f"-{argument}" in FLAGS.values():
-                raise UsageError(argument, f"is an option with one dash; write -{argument}")
+            for argument in arguments:
+                # Click reads -output as -o utput.
+                if len(argument) > _MAX_SHORT_FLAG and f"-{argument}" in FLAGS.values():
+                    raise UsageError(argument, f"is an option with one dash; write -{argument}")
         if "group_b" in names:
             arguments = [*_repeat_group_b(arguments, ctx)]
         # The value of `--create` is optional: the next argument, if it is a count or a shape.
@@ -177,7 +177,8 @@ class Command(click.Command):
         """Check the options, and run the command with its settings."""
         pool.adopt_orphans()
         worker.keep_freed_memory()
-        argv, keys = ("mpired", *(ctx.obj or ())), [param.key for param in self.params if isinstance(param, RowOption)]
+        argv = ("mpired", *(ctx.obj or ()))
+        keys = [param.key for param in self.params if isinstance(param, RowOption)]
         report_options = {keyword(key): ctx.params.pop(keyword(key)) for key in keys if key in _REPORT_KEYS}
         ctx.meta[REPORT_KEY] = report_options
         ctx.params |= checked(tuple(key for key in keys if key not in _REPORT_KEYS), ctx.params)
@@ -248,7 +249,7 @@ def command(
     settings: Mapping[str, Any] = {},  # of click
     **arguments: str,  # metavars: "X" is one file, "[X]" at most one, "X..." and "X Y" are several
 ) -> Callable[[Callable[..., None]], Callable[[], click.Command]]:
-    """Make a function a command, at its first use, with the options of these keys and these arguments."""
+    """Make a function a command with the options `keys` and these arguments, when the command is first used."""
 
     def decorate(function: Callable[..., None]) -> Callable[[], click.Command]:
         @functools.cache
@@ -277,5 +278,5 @@ def expand(*groups: Sequence[str]) -> list[list[RankArgument]]:
 
 
 def is_written(name: str) -> bool:
-    """Return whether an option is on the command line, and not from the environment or a default."""
+    """Return whether the value of an option is from the command line, not from the environment or a default."""
     return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE

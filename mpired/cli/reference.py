@@ -42,7 +42,7 @@ _LETTERS = {
     Group.TIME: "t",
     Group.DURATION: "d",
 }
-_NUMBERS = {
+_KINDS = {
     "integers": Group.C_INTEGER,
     "floats": Group.FLOATING_POINT,
     "bools": Group.LOGICAL,
@@ -52,7 +52,7 @@ _NUMBERS = {
     "times": Group.TIME,
 }
 _MAX_ENTRIES = 8  # of a type map
-_MAX_CODES = 8
+_MAX_CODES = 8  # of the NumPy form of a structure
 _FIGURES = ("combiner", "size", "lb", "ub", "extent", "true lb", "true extent", "alignment")
 _EXAMPLES = ("sample_data", "examples")
 
@@ -75,16 +75,16 @@ def ops(*, file: str | None, matrix: bool) -> None:
         raise UsageError(file, "is an op, and there is no such file; `mpired ops` alone lists all ops")
     user_ops = list(userops.in_file(file) if file else userops.installed())
     rows = [] if file else [*map(_op_row, _ALL_OPS)]
-    unknown = dict.fromkeys(_op_row(OPS[0])) | {"uses": ["reduce"], "groups": [], "options": [], "compiled": []}
+    defaults = dict.fromkeys(_op_row(OPS[0])) | {"uses": ["reduce"], "groups": [], "options": [], "compiled": []}
     lines: list[str] = []
     if matrix and not file:
         lines = [*_matrix()]
     elif not file:
-        lines = [*_op_table(27, "result", _number_kinds), "maxloc and minloc take numbers too, with --index."]
+        lines = [*_op_table(27, "result", _element_kinds), "maxloc and minloc take numbers too, with --index."]
         lines.append("`mpired ops --matrix` marks the datatypes of each op.")
     if user_ops and not file:
         lines.append("\nuser-defined ops that are installed:")
-    print_answer(rows + [in_json(unknown | op) for op in user_ops], [*lines, *map(_user_line, user_ops)])
+    print_answer(rows + [in_json(defaults | op) for op in user_ops], [*lines, *map(_user_line, user_ops)])
     if file and not user_ops and not report()["as_json"]:
         print_message(f"{file}: no function in it is decorated with @mpired.op")
 
@@ -100,19 +100,19 @@ def _user_line(op: dict[str, Any]) -> str:
     return escaped(f"{op['name']} ({op['place']}): {description}")
 
 
-def _op_table(width: int, doc: str, takes: Callable[[Op], str]) -> Iterator[str]:
-    """Yield the table of the ops: name, datatypes in a column of `width` characters, and description."""
+def _op_table(width: int, heading: str, takes: Callable[[Op], str]) -> Iterator[str]:
+    """Yield the table of the ops: name, datatypes in `width` characters, and description under `heading`."""
     for title, ops in (("op", OPS), ("statistic", STATISTICS)):
-        yield f"{title:11}{'takes':{width}}{doc}"
+        yield f"{title:11}{'takes':{width}}{heading}"
         yield from (f"{op.name.lower():11}{takes(op):{width}}{op.doc}" for op in ops)
         yield ""
 
 
-def _number_kinds(op: Op) -> str:
-    """Return the names of the kinds of numbers that the op is defined on."""
+def _element_kinds(op: Op) -> str:
+    """Return the kinds of elements that an op is defined on, such as "integers, floats"."""
     if all(group in op.groups for group in _LETTERS):
         return "everything"
-    return ", ".join(name for name, groups in _NUMBERS.items() if groups & op.groups)
+    return ", ".join(name for name, groups in _KINDS.items() if groups & op.groups)
 
 
 def _matrix() -> Iterator[str]:
@@ -130,7 +130,7 @@ def _matrix() -> Iterator[str]:
 
 
 def _rules() -> Iterator[tuple[str, list[str]]]:
-    """Yield the description of each rule of values, and the names of the ops that support it."""
+    """Yield each rule of values with the names of the ops that support it, then the ops with compiled kernels."""
     for rule in dict.fromkeys(op.nan for op in _ALL_OPS if op.nan):
         yield f"NaN {rule}", [op.name.lower() for op in _ALL_OPS if op.nan == rule]
     yield "--nan ignore leaves NaN out, --missing and --nulls leave elements out", ["all ops of reductions"]
@@ -202,9 +202,9 @@ def types(*, text: str | None, types: str | None, value_index: tuple[str, str] |
     elif defined is not None and params.is_written("types"):
         rows, table = [], [f"{'datatype':28}{'size':>10}{'extent':>10}  type"]
         for name in defined:
-            datatype, text = defined[name][0], defined.text(name)
-            rows.append({"name": name, "type": text, "size": datatype.size, "extent": datatype.extent})
-            table.append(f"{name:28}{datatype.size:10}{datatype.extent:10}  {escaped(str(text))}")
+            datatype, definition = defined[name][0], defined.text(name)
+            rows.append({"name": name, "type": definition, "size": datatype.size, "extent": datatype.extent})
+            table.append(f"{name:28}{datatype.size:10}{datatype.extent:10}  {escaped(str(definition))}")
         print_answer(rows, table)
     else:
         rows, table = [], [f"{'datatype':28}{'group':17}{'size':>5}{'extent':>7}  NumPy"]
@@ -217,7 +217,7 @@ def types(*, text: str | None, types: str | None, value_index: tuple[str, str] |
 
 
 def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict[str, Any]:
-    """Return the description of a datatype in a byte order for JSON, with at most 8 entries of its type map."""
+    """Return the description of a datatype in a byte order for JSON; a long type map without its middle."""
     typemap, drawing, numpy_name = datatype.typemap, picture.draw(datatype.typemap), datatype.numpy_name
     # MPI_Type_get_envelope: NAMED, the constructor, or VALUE_INDEX for an unnamed pair.
     constructor = "VALUE_INDEX" if datatype.parts else datatype.name.partition("(")[0].upper()
@@ -269,7 +269,7 @@ def _type_lines(datatype: Datatype, description: dict[str, Any]) -> Iterator[str
 
 
 def _type_row(datatype: Datatype) -> dict[str, Any]:
-    """Return the row of a datatype in the list of all."""
+    """Return the row of a datatype for the JSON list of all datatypes."""
     return {
         "name": str(datatype),
         "synonyms": [f"MPI_{name}" for name in datatype.synonyms],
@@ -398,7 +398,7 @@ def completion(*, shell: str) -> None:
     """
     if (script := get_completion_class(shell)) is not None:
         source = script(cli, {}, "mpired", COMPLETION).source().strip("\n")
-        print_output(source.replace('string split ","', 'string split -m 1 ","'))  # in fish; a list of ops has commas
+        print_output(source.replace('string split ","', 'string split -m 1 ","'))  # fish; a list of ops has commas
 
 
 @params.command(*SUMMARY, directory="DIR")

@@ -104,7 +104,7 @@ def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], contex
         if plan.has_unknown_length or isinstance(layout, ArrayLayout):
             _finish_headers(layout, draft, plan)
     for original, draft in copies:  # of a transaction, which has several drafts
-        cast("Draft", draft).repeat(cast("Draft", original), link=link)
+        cast("Draft", draft).copy_from(cast("Draft", original), link=link)
 
 
 def _start_stream(result: Result, layout: FlatLayout, output: StreamOutput, plan: Plan) -> ResultFile | None:

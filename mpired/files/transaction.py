@@ -1,8 +1,8 @@
 """The commit of new files and replaced files: completely or not at all.
 
-A new file has no name until it is complete and on the disk; then it is linked to its name. Several new files are linked
-one after another when all are on the disk, and removed again after an error or a signal. A single replaced file is
-renamed over the old file. Two or more replaced files have a redo log (`log`), which `recovery` finishes after a crash.
+A new file is linked to its name when it is complete and on the disk. Several new files are linked one after another
+when all are on the disk, and removed again after an error. The draft of a single replaced file is renamed over it. Two
+or more replaced files have a redo log (`log`), which `recovery` finishes after a crash.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from mpired.files.urls import is_url
 if TYPE_CHECKING:
     from mpired.files.stores import RemoteOutput
 
-_PAUSE = 0.005  # seconds
+_PAUSE = 0.005  # seconds between two attempts
 
 
 class Draft(Place, Scratch):
@@ -53,13 +53,14 @@ class Draft(Place, Scratch):
     # replaced file.
 
     directory: str
-    fd, has_name, _owns_dirfd, _is_sealed = -1, False, False, False
+    fd, _owns_dirfd, _is_sealed = -1, False, False
+    has_name = False  # whether the draft has a name, which `close` removes
     inode = 0, 0
     # Fields of a draft that replaces a target of an update:
     into = -1  # descriptor that gets the new bytes
     complete: Callable[[Draft], None] | None = None  # writes the file from these bytes
-    old_nbytes = 0  # size of the old file in bytes, if the draft gets its unchanged bytes
-    copied = sys.maxsize  # offset up to which the draft is complete
+    old_nbytes = 0  # size of the old file, if its unchanged bytes are copied into the draft
+    copied = sys.maxsize  # the draft has the bytes before this offset; the default copies none
 
     def __init__(  # noqa: PLR0913 - the properties of a result
         self,
@@ -68,7 +69,7 @@ class Draft(Place, Scratch):
         overwrite: bool = False,  # whether an existing file may be replaced
         context: Context = NO_LIMITS,
         durable: bool = True,  # whether the file and its name are synced
-        place: Place | None = None,  # locked `Target` or checked place
+        place: Place | None = None,  # locked `Target`, or a place that is checked already
         named: bool = False,  # whether the draft has a name, so that processes other than children can open it
         compression: Compression | None = None,
         kept_open: bool = True,  # False for a draft with a name, which is opened for each access
@@ -76,10 +77,9 @@ class Draft(Place, Scratch):
         self._compression, self._overwrite, self.durable, self._kept_open = compression, overwrite, durable, kept_open
         self.target = target = place if isinstance(place, Target) else None
         self.protocol = "rename" if target else "new file"  # for the summary
-        self._timeout = target.timeout if target else None  # None before the first wait
-        self._lock_timeout = context.lock_timeout  # seconds
-        self.content_of: list[str] = []  # other files whose content is in the draft: it admits only their common users
-        status = place.status if place else replaced_file(path, context, overwrite=overwrite)
+        self._timeout = (target.timeout if target else None) or LockTimeout(context.lock_timeout)
+        self.content_of: list[str] = []  # other files with content of the draft; it admits only users of all of them
+        status = place.status if place else recover_replaced(path, context, overwrite=overwrite)
         with calls.errors_name(path), calls.undoing(self.close):  # the current directory may not exist any more
             real = place.path if place else os.path.realpath(path)
             dirfd = place.dirfd if place else calls.open_directory(os.path.dirname(real))
@@ -118,14 +118,13 @@ class Draft(Place, Scratch):
             if status is not None and not stat.S_ISREG(status.st_mode):
                 reason = f"needs the name {name} for its draft, which something else has"
                 raise OSError(errno.EEXIST, f"{reason}; remove that", self.name)
-            self._timeout = self._timeout or LockTimeout(self._lock_timeout)
             if self._timeout.deadline <= time.monotonic():
                 reason = f"another command writes to it ({name} is there); wait for it, or"
                 raise LockError(self.name, f"{reason} `mpired recover` removes the draft of one that was killed")
             interrupts.interruptible(time.sleep, _PAUSE)
 
-    def repeat(self, original: Draft, *, link: bool) -> None:
-        """Make this draft a hard link of another draft if `link` is true and possible, otherwise a copy."""
+    def copy_from(self, original: Draft, *, link: bool) -> None:
+        """Make this draft a hard link of the original if `link` is true and possible, otherwise a copy."""
         with calls.errors_name(self.name), original.created() as source:
             if link and os.fstat(source).st_dev == os.fstat(self.dirfd).st_dev:
                 self.close()  # keeps the directory open, which belongs to the transaction
@@ -141,13 +140,13 @@ class Draft(Place, Scratch):
                 copying.copy_file(source, fd)
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
-        """Write new bytes; if the draft gets old bytes too, the offsets of successive calls ascend."""
+        """Write new bytes; offsets ascend if old bytes are copied too."""
         self.skip(offset, len(data))
         with calls.errors_name(self.name):
             calls.pwrite_all(self.into, data, offset)
 
     def skip(self, offset: int, nbytes: int) -> None:
-        """Copy the old bytes before a range that gets new bytes."""
+        """Copy the old bytes before a range, and skip the range, which gets new bytes."""
         if self.copied < offset:
             assert self.target is not None  # noqa: S101 - has the old bytes
             with calls.errors_name(self.name):
@@ -156,8 +155,7 @@ class Draft(Place, Scratch):
 
     def seal(self, new_keys: bytes = b"") -> None:
         """Complete, compress and sync the draft; raise `OSError` for a lack of space or rights."""
-        if self.copied < self.old_nbytes:
-            self.skip(self.old_nbytes, 0)
+        self.skip(self.old_nbytes, 0)
         with self.created() as fd:
             if self.complete is not None:
                 self.complete(self)
@@ -207,7 +205,7 @@ class Draft(Place, Scratch):
                     self.take_draft_name(named=True)
                 self.rename()
 
-    def check_in_place(self) -> None:
+    def check_unchanged(self) -> None:
         """Raise an error if another process has removed the draft, or replaced the old file."""
         draft, current = calls.status_at(self.draft_name, self.dirfd), calls.status_at(self.base, self.dirfd)
         if draft is None or draft.st_ino != self.inode[1]:
@@ -216,7 +214,7 @@ class Draft(Place, Scratch):
             raise ChangedError(self.name, "was replaced by another program meanwhile; nothing was done, run again")
 
     def rename(self) -> None:
-        """Replace the old file."""
+        """Rename the draft to its final name, over any old file."""
         with calls.errors_name(self.name):
             calls.rename(self.draft_name, self.base, self.dirfd)
         self.has_name = False
@@ -258,7 +256,7 @@ def open_output(
     compression: Compression | None = None,
 ) -> Output:
     """Open an output: a file, an object of a URL, or a stream, such as a FIFO or `-` for standard output."""
-    if "://" in path and is_url(path):
+    if is_url(path):
         from mpired.files.stores import RemoteOutput  # noqa: PLC0415 - most results are files
 
         return RemoteOutput(path, overwrite=overwrite, compression=compression)
@@ -268,8 +266,8 @@ def open_output(
     return Draft(path, overwrite=overwrite, context=context, place=locked.get(path), compression=compression)
 
 
-def replaced_file(path: str, context: Context, *, overwrite: bool) -> os.stat_result | None:
-    """Recover the file that a result replaces, and return its status; None if it does not exist."""
+def recover_replaced(path: str, context: Context, *, overwrite: bool) -> os.stat_result | None:
+    """Check and recover the file that a result replaces; return its status, or None if it does not exist."""
     status = None
     try:
         status = os.stat(path)
@@ -300,7 +298,7 @@ def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> dic
 
                 stores.check_new(path, overwrite=overwrite)
                 continue
-            replaced[path] = replaced_file(path, context, overwrite=overwrite)
+            replaced[path] = recover_replaced(path, context, overwrite=overwrite)
             if (folder := os.path.dirname(calls.follow_link(path))) in writable_folders:
                 continue
             with calls.errors_name(path):
@@ -358,10 +356,10 @@ class Transaction(contextlib.ExitStack):
             _check_one_device([draft for draft in self.drafts if draft.status is not None])
 
     def _make_folder(self, folder: str) -> None:
-        """Make a directory, unless it exists."""
+        """Make a directory, unless it exists; the end of the transaction removes it if it is empty."""
 
         def remove() -> None:
-            with contextlib.suppress(OSError):  # after a commit the directory has files
+            with contextlib.suppress(OSError):  # it has files after a commit
                 os.rmdir(folder)
 
         with calls.errors_name(folder), contextlib.suppress(FileExistsError):
@@ -405,7 +403,7 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
                 _publish_set(replaced, on_commit)
                 return
             for draft in replaced:
-                draft.check_in_place()
+                draft.check_unchanged()
                 draft.rename()
         except Exception as error:
             if not isinstance(error, UnconfirmedError):
@@ -433,20 +431,20 @@ def _take_back(linked: Sequence[Draft], error: Exception) -> None:
 
 
 def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
-    """Replace several files, with a log, by which a recovery finishes the replacement after a crash."""
+    """Replace several files through a log, so that a recovery can finish the replacement after a crash."""
     with contextlib.ExitStack() as stack:
         logs = _logs_of(drafts, stack)
         for draft in drafts:
             take_pointer(draft, partial(logs[draft.directory].link, draft))
         log, *notes = logs.values()
-        for writer in (log, *notes):
+        for writer in logs.values():
             writer.check()
         for draft in drafts:
-            draft.check_in_place()
+            draft.check_unchanged()
         sync_folders(drafts)
         try:
             log.commit_header()
-        finally:  # if the log stays, also after an error, a recovery needs the drafts and notes
+        finally:  # a recovery needs the drafts and notes if the log stays, even after an error
             for draft in drafts if log.is_committed else ():
                 draft.has_name = False
             for note in notes:
@@ -461,7 +459,7 @@ def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None
 
 
 def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, LogWriter]:
-    """Write a log without its header in the directory of the first file, and notes in the other directories."""
+    """Write a log without its header beside the first file and notes in the other directories; return them."""
     first = {draft.directory: draft for draft in reversed(drafts)}
     home, *other_directories = dict.fromkeys(draft.directory for draft in drafts)
     inodes = {directory: os.fstat(first[directory].dirfd).st_ino for directory in (home, *other_directories)}
@@ -470,12 +468,12 @@ def _logs_of(drafts: Sequence[Draft], stack: contextlib.ExitStack) -> dict[str, 
     steps = [
         [numbers[draft.directory], os.fsdecode(draft.base), draft.inode[1], stamp(draft.status)] for draft in drafts
     ]
-    folders = [[inode, os.path.relpath(directory, home)] for directory, inode in inodes.items()]
+    folders = [[folder_inode, os.path.relpath(directory, home)] for directory, folder_inode in inodes.items()]
     log.write_body(LogKind.PUTS, {"folders": folders, "steps": steps})
     logs, name = {home: log}, os.fsdecode(drafts[0].base)
     for directory in other_directories:
-        place = first[directory]
-        note = take_pointer(place, partial(LogWriter, place, [place.path], log.identity))
+        draft = first[directory]
+        note = take_pointer(draft, partial(LogWriter, draft, [draft.path], log.identity))
         logs[directory] = stack.enter_context(note)
         note.write_body(LogKind.NOTE, {"home": os.path.relpath(home, directory), "inode": inodes[home], "first": name})
         note.complete()

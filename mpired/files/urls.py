@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 from mpired.errors import UsageError
 
-_DEVICE = -2
+_DEVICE = -2  # of no file
 _USER = re.compile(r"[^/?#]*@")
 # With other characters the library crashes during a request, or sends the request to another host.
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~$-]+)(:[0-9]{1,5})?")
@@ -41,7 +41,7 @@ class SignedUrl(str):
 
 
 def signed(argument: str) -> str:
-    """Return an argument; a URL with a query, or `@` and such a URL, becomes a `SignedUrl`."""
+    """Return an argument, as a `SignedUrl` if it is a URL with a query, also after `@`; refuse users and passwords."""
     if not is_url(argument.removeprefix("@")):
         return argument
     scheme, _, address = argument.removeprefix("@").partition("://")
@@ -123,6 +123,6 @@ def identity(url: str) -> tuple[int, int]:
 def check_are_files(paths: Iterable[object]) -> None:
     """Raise `UsageError` if the path of a file to change is a URL."""
     for path in paths:
-        if isinstance(path, str) and "://" in path and is_url(path):
+        if isinstance(path, str) and is_url(path):
             reason = "is an object of a store, of which no part can be changed, and which cannot be locked"
             raise UsageError(_without_query(path), f"{reason}; copy it to a file, and change that")

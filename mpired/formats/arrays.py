@@ -75,7 +75,7 @@ class Pieces(NamedTuple):
         return last if self.nbytes else 0
 
     def ranges(self, start: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield ranges of adjacent elements, at most a block long, from the element `start` on: offset and count."""
+        """Yield offset and count of adjacent elements from the element `start` on, at most a block at a time."""
         step = max(1, _BLOCK_NBYTES // self.form.itemsize)
         while start < self.npieces * self.length:
             piece, index = divmod(start, self.length)
@@ -97,7 +97,7 @@ class ArrayHeader(NamedTuple):
     reason: str = ""  # why the array cannot be combined, for an error of the file
     hint: str = ""  # an option or package that makes it combinable; "" without one
     carried: bool = False  # whether results carry the array unless the user chooses to combine it
-    digest: bytes = b""  # the result of `ArrayFile.digest`, if the array is carried and only a worker can read it
+    digest: bytes = b""  # the result of `ArrayFile.digest` for a carried array; b"" before it is computed
     chunk: tuple[int, ...] = ()  # the shape of a chunk, which a library decodes as a whole; () without chunks
     missing: Missing | None = None  # the values of missing elements; None without such values
     dims: tuple[str, ...] = ()  # the names of the dimensions, "" for a dimension without one; () without names
@@ -129,14 +129,14 @@ class ArrayHeader(NamedTuple):
 
 
 ArrayLeaf: TypeAlias = tuple[Any, str, Any]
-"""Values of an array: the location of its header, a field, "" for whole elements, and the packing or None."""
+"""Values of an array: its location, the field of its structures or "", and its packing or None."""
 
 
 class ArrayFile(ColumnFile):
-    """An open file of arrays, which a format gives in blocks of elements. The caller closes it."""
+    """An open file of arrays. The subclass of a format yields their elements in blocks; the caller closes the file."""
 
     described: Callable[[InputOptions], list[ArrayHeader]]  # returns the headers of all arrays
-    # yields blocks of the elements at a location from an index on, in one dimension; an empty block without elements
+    # yields the elements at a location from an index on, in blocks of one dimension; one empty block if there are none
     blocks: Callable[..., Iterator[np.ndarray]]
 
     def whole(self, location: Any) -> np.ndarray:
@@ -144,24 +144,24 @@ class ArrayFile(ColumnFile):
         return np.concatenate(list(self.blocks(location)))
 
     def rows(self, name: str, array: Any, chunk: Sequence[int], start: int, limit: int) -> Iterator[np.ndarray]:
-        """Yield the elements of a library's array from `start` on, in blocks of whole rows of chunks."""
+        """Yield the elements of a library's array from `start` on, a block for each of its `selections`."""
         dtype, memory = array.dtype, self._memory
         itemsize = max(1, dtype.itemsize)
-        nbytes = math.prod(chunk) * itemsize
-        if nbytes > memory:
-            raise too_large(self._source.name, f"a chunk of array {name!r}", nbytes, memory)
+        chunk_nbytes = math.prod(chunk) * itemsize
+        if chunk_nbytes > memory:
+            raise too_large(self._source.name, f"a chunk of array {name!r}", chunk_nbytes, memory)
         if dtype.hasobject:
             itemsize = max(itemsize, _OBJECT_NBYTES)
         if not math.prod(array.shape):
             yield np.empty((0, *dtype.shape), dtype.base)
         for nskipped, selection, shape in selections(array.shape, chunk, itemsize, start, limit):
-            max_nbytes = memory if dtype.hasobject else max(nbytes, math.prod(shape) * itemsize)
+            max_nbytes = memory if dtype.hasobject else max(chunk_nbytes, math.prod(shape) * itemsize)
             error = ValueError(f"a chunk of array {name!r} unfolds to more than the {max_nbytes} bytes of its shape")
             with limited_memory(8 * max_nbytes + _SPARE_NBYTES, error):
                 values = array[selection]
-            # The one element of an array without dimensions may be a list.
-            is_object = not array.shape and dtype.hasobject
-            values = (np.fromiter([values], object) if is_object else np.asarray(values)).reshape(-1, *dtype.shape)
+            if dtype.hasobject and not array.shape:  # the only element may be a list
+                values = np.fromiter([values], object)
+            values = np.asarray(values).reshape(-1, *dtype.shape)
             if nskipped < len(values):
                 yield values[nskipped:]
 
@@ -188,7 +188,7 @@ class ArrayFile(ColumnFile):
             native = block if block.dtype.isnative else block.astype(block.dtype.newbyteorder("="))
             if not number:
                 hasher.update(f"{native.dtype.name} {rank.dtype_text(native.dtype)}".encode())
-            # Equal elements with addresses or gaps differ in memory; their text is the same for all sizes of blocks.
+            # Equal elements with addresses or gaps may differ in memory; their text does not depend on the blocks.
             is_plain = not native.dtype.hasobject and native.dtype.names is None
             hasher.update(native.tobytes() if is_plain else (repr(self.plain(native))[1:-1] + ", ").encode())
         return hasher.digest()
@@ -202,7 +202,7 @@ class ArrayFile(ColumnFile):
 def selections(
     shape: Sequence[int], chunk: Sequence[int], itemsize: int, start: int, limit: int
 ) -> Iterator[tuple[int, tuple[slice, ...], tuple[int, ...]]]:
-    """Yield selections that cover an array from an element on: elements before `start`, indices, shape.
+    """Yield selections that cover an array from an element on: its elements before `start`, its slices, its shape.
 
     A selection has whole rows of chunks, unless a row takes more than `limit` bytes.
     """
@@ -211,7 +211,7 @@ def selections(
     if not shape:
         yield start, (), ()
         return
-    sizes = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]  # the elements of an index of each axis
+    sizes = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]  # elements per index of each axis
     axis = next((axis for axis, size in enumerate(sizes) if size * itemsize <= limit), len(shape) - 1)
     size, nrows, total = sizes[axis], shape[axis], math.prod(shape[: axis + 1])
     height, length = max(1, chunk[axis]) if chunk else 1, max(1, limit // (size * itemsize))
@@ -247,13 +247,13 @@ def copy_pieces(source: Source, old: Pieces, fd: int, new: Pieces) -> None:
 
 
 def write_pieces(fd: int, pieces: Pieces, blocks: Iterator[np.ndarray]) -> None:
-    """Write blocks whose lengths are those of `pieces.ranges()`."""
+    """Write a block to each range of `pieces.ranges()`."""
     for (offset, _), block in zip(pieces.ranges(), blocks, strict=True):
         calls.pwrite_all(fd, block.view(np.uint8).data, offset)
 
 
 class Library(NamedTuple):
-    """The library that decodes the encoded arrays of a format."""
+    """The library that decodes the arrays of a format, or `PiecesFile` in its place if they are not encoded."""
 
     opener: Callable[..., ArrayFile]  # opens a file
     errors: tuple[type[Exception], ...] = ()  # exceptions for a damaged file, besides the usual ones
@@ -294,24 +294,24 @@ def inspect(
     combined, kept = select_arrays(source, by_name, inputs)
     auxiliary = [array for array in arrays if array.name in kept or (array.carried and array.name not in combined)]
     carried, not_carried = _with_digests(source, inputs, auxiliary, library if has_library else None)
-    names, skipped = dict.fromkeys(array.name for array in carried), list[SkippedArray]()
+    carried_names, skipped = dict.fromkeys(array.name for array in carried), list[SkippedArray]()
     headers = [by_name[name] for name in combined]
     if not headers:
         candidates = [array for array in arrays if array not in auxiliary]
         headers = [
             array for array in candidates if _is_buffer(array, inputs) and (has_library or array.stored or array.dtype)
         ]
-        taken = {array.name for array in headers}
-        skipped = [_skipped(array) for array in candidates if array.name not in taken]
+        combined = dict.fromkeys(array.name for array in headers)
+        skipped = [_skipped(array) for array in candidates if array.name not in combined]
     if inputs.pair:
         buffers = [_pair(source, inputs, headers, library)]
     else:
         buffers = [_buffer(source, inputs, header, library, arrays) for header in headers]
-    ignored = (
-        select_names(source, names, inputs.ignore_coordinates, "coordinate") if inputs.check_coordinates else names
-    )
-    kept = dict.fromkeys(name for name in kept if name in names)
-    kept_arrays = KeptArrays(source, tuple(carried), library, kept, {*ignored}, inputs.coordinate_rtol)
+    ignored = {*carried_names}
+    if inputs.check_coordinates:
+        ignored = {*select_names(source, carried_names, inputs.ignore_coordinates, "coordinate")}
+    chosen = dict.fromkeys(name for name in kept if name in carried_names)
+    kept_arrays = KeptArrays(source, tuple(carried), library, chosen, ignored, inputs.coordinate_rtol)
     return RankFile(
         source, buffers, skipped, tuple(by_name), headers=headers, not_carried=not_carried,
         kept=kept_arrays if carried or not_carried else None,
@@ -321,7 +321,7 @@ def inspect(
 def _with_digests(
     source: Source, inputs: InputOptions, arrays: Sequence[ArrayHeader], library: Library | None
 ) -> tuple[list[ArrayHeader], list[SkippedArray]]:
-    """Return auxiliary arrays with their digests, and those that results cannot carry and only a pattern chose."""
+    """Return the carried arrays with their digests, and those that only match a pattern and cannot be carried."""
     carried, not_carried = list[ArrayHeader](), list[SkippedArray]()
     for array in arrays:
         if array.digest:
@@ -339,7 +339,7 @@ def _with_digests(
 
 
 def _is_buffer(array: ArrayHeader, inputs: InputOptions) -> bool:
-    """Return whether an array is a buffer: its elements are numbers, or inputs of any type can be read."""
+    """Return whether an array is a buffer: its elements are numbers, or elements of any type are read."""
     return array.dtype is not None or (inputs.any_type and array.shape is not None and not array.hint)
 
 
@@ -359,7 +359,7 @@ def _skipped(array: ArrayHeader) -> SkippedArray:
 def _buffer(
     source: Source, inputs: InputOptions, array: ArrayHeader, library: Library, arrays: Sequence[ArrayHeader]
 ) -> Array:
-    """Return an array as a buffer of numbers, or of Python objects if inputs of any type are read."""
+    """Return an array as a buffer of numbers, or of Python objects if elements of any type are read."""
     if array.dtype is not None:
         datatype = rank.declared_datatype(source, inputs, array.dtype, f"{array.name!r} holds")
         stored = numeric_form(array.stored or array.dtype)
@@ -440,10 +440,10 @@ class KeptArrays(NamedTuple):
     source: Source  # the file
     carried: tuple[ArrayHeader, ...]
     library: Library
-    chosen: Collection[str] = ()  # names of arrays that `keep` names; only others may be dropped for a format
-    ignored: Collection[str] = ()  # names of arrays that may differ between ranks, with their bounds
+    chosen: Collection[str] = ()  # names of arrays that `keep` selects; only the others may be dropped for a format
+    ignored: Collection[str] = ()  # names of arrays that may differ between ranks, as may their bounds
     rtol: float | None = None  # the relative tolerance of numbers; None if they must be equal
-    kind: str = "arrays"
+    kind: str = "arrays"  # the value of `Format.keeps` of formats that can hold them
 
     @property
     def names(self) -> list[str]:
@@ -503,7 +503,7 @@ class KeptArrays(NamedTuple):
         return tuple(values[name] for name in names)
 
     def _is_close(self, array: ArrayHeader, other: KeptArrays, counterpart: ArrayHeader) -> bool:
-        """Return whether a coordinate of another file, with equal units and calendar, differs within the tolerance."""
+        """Return whether two coordinates with equal units and calendar differ within the tolerance."""
         if self.rtol is None:
             return False
         for header in array, counterpart:
@@ -522,14 +522,14 @@ class KeptArrays(NamedTuple):
             if header.packing is not None and not header.packing.bad_attribute:
                 values, valid = header.packing.unpack(values, nullable=True)
             elif header.dtype is not None and (header.dtype.kind in "iu" or header.missing is not None):
-                values = values.astype(header.dtype.newbyteorder("="), copy=False)  # which may be unsigned
+                values = values.astype(header.dtype.newbyteorder("="), copy=False)  # sign of `_Unsigned`
                 valid = None if header.missing is None else header.missing.valid_mask(values)
             arrays[header.name] = values if valid is None else np.ma.MaskedArray(values, mask=~valid)
         return arrays
 
 
 def _read_arrays(source: Source, library: Library, headers: Sequence[ArrayHeader]) -> dict[str, np.ndarray]:
-    """Return all values of some arrays of a file, as bytes if NumPy has no type for them."""
+    """Return all values of arrays of a file by name, as bytes if NumPy has no type for them."""
     arrays = {}
     for data_source, group in itertools.groupby(headers, lambda header: header.source or source):
         with errors_of(data_source.name, library.errors), closing(library.opener(data_source)) as file:
