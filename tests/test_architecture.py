@@ -46,14 +46,8 @@ METHOD_WRITES = {
 WRITING_FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND", "O_TMPFILE"}
 # What is done outside of `files` all the same: filling closed standard descriptors with /dev/null, and
 # giving a library the descriptor that `files` has opened.
-ALLOWED_WRITES = {
-    ("cli/__init__.py", "os.open"),
-    ("formats/columns.py", "os.fdopen"),
-    ("formats/npz.py", "os.fdopen"),
-    ("formats/textual.py", "os.fdopen"),
-    ("formats/zarr.py", "os.fdopen"),
-    ("engines/worker.py", "os.open"),
-}
+ALLOWED_WRITES = {("cli/__init__.py", "os.open"), ("engines/worker.py", "os.open")}
+ALLOWED_WRITES |= {(f"formats/{name}.py", "os.fdopen") for name in ("columns", "npz", "textual", "zarr")}
 
 
 @functools.cache
