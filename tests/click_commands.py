@@ -5,10 +5,6 @@ import click
 from mpired.cli import cli
 
 COMMANDS = {name: cli.get_command(click.Context(cli), name) for name in cli.list_commands(click.Context(cli))}
-OPTIONS = [
-    (name, option)
-    for name, command in COMMANDS.items()
-    for option in command.params
-    if isinstance(option, click.Option)
-]
+_PARAMETERS = [(name, each) for name, command in COMMANDS.items() for each in command.params]
+OPTIONS = [(name, each) for name, each in _PARAMETERS if isinstance(each, click.Option)]
 """Each option of each command, with the name of that."""

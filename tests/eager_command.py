@@ -5,13 +5,8 @@ import sys
 import mpired.__main__
 from mpired.collectives import fold, plan
 
-SIZES = {
-    "_BLOCK_BYTES": 4096,
-    "_STREAMED_BLOCK_BYTES": 4096,
-    "_REOPENING_BLOCK_BYTES": 4096,
-    "SMALL_NBYTES": 0,
-    "_RETURNED_BYTES": 1 << 17,
-}
+SIZES = dict.fromkeys(("_BLOCK_BYTES", "_STREAMED_BLOCK_BYTES", "_REOPENING_BLOCK_BYTES"), 4096)
+SIZES |= {"SMALL_NBYTES": 0, "_RETURNED_BYTES": 1 << 17}
 
 
 def make_all_large() -> None:

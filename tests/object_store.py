@@ -25,13 +25,12 @@ BYTES = ("--op", "bxor", "--type", "uint8_t")
 """The words for ranks of single bytes."""
 _CONTROL = "/_/"
 _NOWHERE = "http://127.0.0.1:9"
+_KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_ALLOW_HTTP": "true"}
 CLOSED = {
     **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), _NOWHERE),
     **dict.fromkeys(("no_proxy", "NO_PROXY"), None),
-    "AWS_ACCESS_KEY_ID": "key",
-    "AWS_SECRET_ACCESS_KEY": "secret",
+    **_KEYS,
     "AWS_ENDPOINT_URL": _NOWHERE,
-    "AWS_ALLOW_HTTP": "true",
     "GOOGLE_SKIP_SIGNATURE": "true",
     "AZURE_STORAGE_ACCOUNT_NAME": "account",
     "AZURE_SKIP_SIGNATURE": "true",
@@ -185,14 +184,8 @@ class Store:
 
     def __init__(self, port: str) -> None:
         self.url = f"http://127.0.0.1:{port}"
-        self.environment = {
-            **dict.fromkeys(name for name in os.environ if name.startswith("AWS_")),
-            "AWS_ACCESS_KEY_ID": "key",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_ENDPOINT_URL": self.url,
-            "AWS_ALLOW_HTTP": "true",
-            "no_proxy": "127.0.0.1",
-        }
+        others = dict.fromkeys(name for name in os.environ if name.startswith("AWS_"))
+        self.environment = {**others, **_KEYS, "AWS_ENDPOINT_URL": self.url, "no_proxy": "127.0.0.1"}
 
     def tell(self, what: str, body: bytes = b"") -> bytes:
         """Tell the server something, and return what it says."""

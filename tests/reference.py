@@ -60,12 +60,8 @@ FORMS: dict[str, Form] = {
 }
 
 # The one quiet NaN of all that computes with numbers or chooses one.
-QUIET_NAN = {
-    "f2": bytes.fromhex("007e"),
-    "f4": bytes.fromhex("0000c07f"),
-    "f8": bytes.fromhex("000000000000f87f"),
-    "g": bytes.fromhex("00000000000000c0ff7f"),
-}
+_QUIET = {"f2": "007e", "f4": "0000c07f", "f8": "000000000000f87f", "g": "00000000000000c0ff7f"}
+QUIET_NAN = {code: bytes.fromhex(text) for code, text in _QUIET.items()}
 
 
 def decode(code: str, octets: bytes) -> Any:
@@ -125,22 +121,18 @@ def minimum(lower: Any, upper: Any) -> bool:
     return lower <= upper
 
 
-def maxloc(lower: tuple[Any, Any], upper: tuple[Any, Any]) -> bool:
+def maxloc(lower: tuple[Any, Any], upper: tuple[Any, Any], *, least: bool = False) -> bool:
     """Tell whether the lower rank's pair is MAXLOC: greatest value, then smallest index, then lower rank."""
     if is_nan(lower[0]) != is_nan(upper[0]):
         return is_nan(lower[0])
     if not is_nan(lower[0]) and lower[0] != upper[0]:
-        return lower[0] > upper[0]
+        return lower[0] < upper[0] if least else lower[0] > upper[0]
     return not upper[1] < lower[1]
 
 
 def minloc(lower: tuple[Any, Any], upper: tuple[Any, Any]) -> bool:
     """Tell whether the lower rank's pair is MINLOC: smallest value, then smallest index, then lower rank."""
-    if is_nan(lower[0]) != is_nan(upper[0]):
-        return is_nan(lower[0])
-    if not is_nan(lower[0]) and lower[0] != upper[0]:
-        return lower[0] < upper[0]
-    return not upper[1] < lower[1]
+    return maxloc(lower, upper, least=True)
 
 
 def total(code: str, lower: Sequence[Any], upper: Sequence[Any]) -> list[Any]:

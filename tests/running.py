@@ -24,14 +24,8 @@ class Running:
     """The installed command at work, in a process group of its own."""
 
     def __init__(self, *words: str, cwd: Path, prefix: tuple[str, ...] = ()) -> None:
-        self.process = subprocess.Popen(
-            [*prefix, COMMAND, *words],
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            process_group=0,
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self.process = subprocess.Popen([*prefix, COMMAND, *words], cwd=cwd, process_group=0, **streams)
         self.known: list[int] = []
         """The workers so far."""
 

@@ -33,15 +33,10 @@ SUFFIXES = ("parquet", "arrow")
 THREE = np.array([1.0, 2.0, 3.0])
 PAIRS = pa.array([{"v": 1.5, "i": 1}, {"v": -2.0, "i": 2}, {"v": 0.0, "i": 3}], pa.struct([("v", "f8"), ("i", "i4")]))
 
+PAGES2 = {"data_page_version": "2.0", "write_page_index": True, "compression": "zstd"}
 SMALLEST = {
     "plain.parquet": bytes_of(pa.table({"x": THREE}), "parquet"),
-    "pages2.parquet": bytes_of(
-        pa.table({"x": THREE, "p": PAIRS}),
-        "parquet",
-        data_page_version="2.0",
-        write_page_index=True,
-        compression="zstd",
-    ),
+    "pages2.parquet": bytes_of(pa.table({"x": THREE, "p": PAIRS}), "parquet", **PAGES2),
     "plain.arrow": bytes_of(pa.table({"x": THREE}), "arrow"),
     "zstd.arrow": bytes_of(pa.table({"x": THREE, "p": PAIRS}), "arrow", compression="zstd"),
 }

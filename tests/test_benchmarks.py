@@ -11,12 +11,9 @@ CASES = ("start", "columns", "update-numpy")
 
 def test_a_few_cases(tmp_path):
     words = [word for case in CASES for word in ("--case", case)]
-    done = subprocess.run(
-        [sys.executable, BENCHMARKS / "run.py", "--quick", "--json", tmp_path / "history", "--dir", tmp_path, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ("--quick", "--json", tmp_path / "history", "--dir", tmp_path, *words)
+    command = [sys.executable, BENCHMARKS / "run.py", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     records = [json.loads(line) for line in (tmp_path / "history").read_text().splitlines()]
     assert [record["case"] for record in records] == list(CASES)

@@ -66,14 +66,9 @@ def shell(command):
     path = os.environ["PATH"]
     if "STARTED" in os.environ and "<(" not in command:  # of whose descriptors a server knows nothing
         path = f"{os.environ['STARTED']}{os.pathsep}{path}"
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=os.environ | {"PATH": path},
-        check=False,
-    )
+    words, environment = ["bash", "-o", "pipefail", "-c", command], os.environ | {"PATH": path}
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(words, env=environment, check=False, **streams)
     return done.returncode, done.stdout.decode()
 
 

@@ -35,11 +35,8 @@ FORBIDDEN = {
 }
 PATTERNS = {name: re.compile(pattern) for name, pattern in FORBIDDEN.items()}
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-PAGES = sorted(
-    path
-    for pattern in ("*.md", "docs/*.md", "sample_data/*.md", "examples/*/*.md", "benchmarks/*.md")
-    for path in ROOT.glob(pattern)
-)
+PLACES = ("*.md", "docs/*.md", "sample_data/*.md", "examples/*/*.md", "benchmarks/*.md")
+PAGES = sorted(path for pattern in PLACES for path in ROOT.glob(pattern))
 
 
 def name(path):

@@ -25,13 +25,8 @@ def by_program(name):
     return unpack
 
 
-UNPACK = {
-    ".gz": gzip.decompress,
-    ".bz2": bz2.decompress,
-    ".xz": lzma.decompress,
-    ".zst": by_program("zstd"),
-    ".lz4": by_program("lz4"),
-}
+UNPACK = {".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
+UNPACK |= {".zst": by_program("zstd"), ".lz4": by_program("lz4")}
 NAMES = ("r0.npy", "r1.npy", "r2.npy")
 
 

@@ -24,15 +24,9 @@ def some(code, rank, count=COUNT):
 def test_results_are_those_of_numpy():
     ranks = [np.random.default_rng(rank).standard_normal(COUNT) for rank in range(NRANKS)]
     stack = np.stack(ranks)
-    expected = {
-        "max": stack.max(0),
-        "min": stack.min(0),
-        "mean": (((ranks[0] + ranks[1]) + ranks[2]) + ranks[3]) / 4,
-        "range": np.ptp(stack, axis=0),
-        "count": np.full(COUNT, 4),
-        "first": ranks[0],
-        "last": ranks[3],
-    }
+    mean = (((ranks[0] + ranks[1]) + ranks[2]) + ranks[3]) / 4
+    expected = {"max": stack.max(0), "min": stack.min(0), "mean": mean, "range": np.ptp(stack, axis=0)}
+    expected |= {"count": np.full(COUNT, 4), "first": ranks[0], "last": ranks[3]}
     for jobs in (1, 2):
         found = mpired.reduce(ranks, list(expected), jobs=jobs)
         assert list(found) == list(expected)

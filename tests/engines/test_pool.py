@@ -53,13 +53,8 @@ def test_start_depends_on_the_threads(monkeypatch):
     assert in_child(lambda: (start_thread(), forks())[1]) == 0
 
 
-ENDS = {
-    "status 0": partial(os._exit, 0),
-    "status 3": partial(os._exit, 3),
-    "SIGABRT": os.abort,
-    "SIGKILL": partial(signal.raise_signal, signal.SIGKILL),
-    "SIGSEGV": partial(signal.raise_signal, signal.SIGSEGV),
-}
+ENDS = {f"status {status}": partial(os._exit, status) for status in (0, 3)} | {"SIGABRT": os.abort}
+ENDS |= {number.name: partial(signal.raise_signal, number) for number in (signal.SIGKILL, signal.SIGSEGV)}
 
 
 def test_worker_that_dies(within):

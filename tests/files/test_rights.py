@@ -131,12 +131,9 @@ def test_fetched_elements_lose_a_list_that_the_target_has_not(shared):
 
 
 READING = [
-    "info",
-    "reduce -q --op sum -o x.npy ones.npy",
-    "reduce-local --op sum ones.npy",
-    "reduce --op sum ones.npy ones.npy -f -o",
-    "scan --op sum ones.npy -f -o x{rank}.npy",
-]
+    "info", "reduce -q --op sum -o x.npy ones.npy", "reduce-local --op sum ones.npy",
+    "reduce --op sum ones.npy ones.npy -f -o", "scan --op sum ones.npy -f -o x{rank}.npy",
+]  # fmt: skip
 
 
 def named(name: str) -> Callable[..., bool]:
@@ -160,12 +157,9 @@ def test_no_file_takes_the_name_of_one_whose_update_waits(shared):
     killed(shared)
     os.unlink(shared / "t.npy")
     os.symlink("t.npy", shared / "alias.npy")
-    commands = [
-        "reduce --op sum ones.npy ones.npy -f -o t.npy",
-        "reduce --op sum ones.npy ones.npy -o alias.npy",
-        "accumulate --op sum --create 500 t.npy ones.npy",
-        "info t.npy",
-        "reduce --op sum t.npy ones.npy",
-    ]
     reasons = "has an unfinished update, and cannot be opened", "--discard --force"
+    commands = [
+        *("reduce --op sum ones.npy ones.npy -f -o t.npy", "reduce --op sum ones.npy ones.npy -o alias.npy"),
+        *("accumulate --op sum --create 500 t.npy ones.npy", "info t.npy", "reduce --op sum t.npy ones.npy"),
+    ]
     check_refusals(shared, [(words, 3, *reasons) for words in commands])

@@ -154,11 +154,8 @@ def test_bounds_and_methods_that_are_true(tmp_path):
         words = ("--op", op, "--ignore-coordinates", "time", "c0.nc", "c1.nc", "-fo", "o.nc")
         succeeded(run("reduce", "-q", *words, cwd=tmp_path))
         data = read(tmp_path / "o.nc", decode_times=False)
-        assert (data["time_bnds"].values.tolist(), data["tas"].attrs["cell_methods"]) == (
-            [[0, 1400], [31, 1431]],
-            method,
-        )
-        assert data["time"].values.tolist() == [515.5, 545]
+        assert data["tas"].attrs["cell_methods"] == method
+        assert [data[name].values.tolist() for name in ("time", "time_bnds")] == [[515.5, 545], [[0, 1400], [31, 1431]]]
     month(0).to_netcdf(tmp_path / "a.nc")
     bare = month(1).drop_vars("time_bnds")
     del bare["time"].attrs["bounds"]

@@ -75,10 +75,8 @@ def test_result_is_like_the_first_file(tmp_path):
                     for scale in (1, 2):
                         make(folder / f"r{scale}.h5", scale, chunked=chunked, **options)
                     before, written = (folder / "r1.h5").read_bytes(), set()
-                    for jobs in "12":
-                        reduce(
-                            folder, "sum", "-o", "o.h5", "r1.h5", "r2.h5", MPIRED_JOBS=jobs
-                        )  # history has no environment
+                    for jobs in "12":  # from the environment, which the history has not
+                        reduce(folder, "sum", "-o", "o.h5", "r1.h5", "r2.h5", MPIRED_JOBS=jobs)
                         written.add((folder / "o.h5").read_bytes())
                     assert len(written) == 1
                     assert (folder / "r1.h5").read_bytes() == before

@@ -89,9 +89,7 @@ def all_npz(path):
 def all_hdf5(path):
     found = {}
     with h5py.File(path) as file:
-        file.visititems(
-            lambda name, each: found.update({name: _of_hdf5(each)} if isinstance(each, h5py.Dataset) else {})
-        )
+        file.visititems(lambda name, each: found.update({name: _of_hdf5(each)} if hasattr(each, "shape") else {}))
     return found
 
 
@@ -104,9 +102,7 @@ def _of_hdf5(dataset):
 def all_netcdf(path):
     with netCDF4.Dataset(path) as file:
         file.set_auto_maskandscale(False)
-        return {
-            name: each[...] == 1 if "dtype" in each.ncattrs() else each[...] for name, each in file.variables.items()
-        }
+        return {name: v[...] == 1 if "dtype" in v.ncattrs() else v[...] for name, v in file.variables.items()}
 
 
 def all_zarr(path):
@@ -198,21 +194,18 @@ def test_what_differs_or_has_no_place_is_refused(tmp_path):
             file.create_dataset("links", (1,), h5py.ref_dtype)[0] = file["b"].ref
     long = np.arange(3, dtype="g")
     np.savez(tmp_path / "t.npz", w=weights(0), text=WORDS["names"], long=long)
-    words = "reduce --op mean --columns w --keep step"
+    keep = "reduce --op mean --columns w --keep"
+    words = f"{keep} step"
     differs = "'step' differs from that of rank 0 / and results carry it / --no-check-coordinates / --columns"
     both = ("npz", "safetensors")
     rows = [
         *((f"{words} r0.{form} r1.{form} -o out.{form}", 3, f"r1.{form}: {differs}") for form in both),
-        ("reduce --op mean --columns w --keep o r0.npz r1.npz -o out.npz", 3, "does not carry in this format"),
-        ("reduce --op mean --columns w --keep links r0.h5 r1.h5 -o out.h5", 3, "'links': has references to 'b'"),
-        (
-            "reduce --op mean --columns w --keep none r0.h5 r1.h5 -o out.npz",
-            2,
-            "this one is npz, which cannot hold 'none'",
-        ),
+        (f"{keep} o r0.npz r1.npz -o out.npz", 3, "does not carry in this format"),
+        (f"{keep} links r0.h5 r1.h5 -o out.h5", 3, "'links': has references to 'b'"),
+        (f"{keep} none r0.h5 r1.h5 -o out.npz", 2, "this one is npz, which cannot hold 'none'"),
         (f"{words} r0.npz r0.npz -o out.npy", 2, "--keep: carries arrays into results that can hold them"),
-        ("reduce --op mean --columns w --keep text t.npz -o out.nc", 2, "--keep: carries arrays into results"),
-        ("reduce --op mean --columns w --keep long t.npz -o out.zarr.zip", 2, "--keep: carries arrays into results"),
+        (f"{keep} text t.npz -o out.nc", 2, "--keep: carries arrays into results"),
+        (f"{keep} long t.npz -o out.zarr.zip", 2, "--keep: carries arrays into results"),
         ("reduce --op sum --columns long t.npz -o out.zarr.zip", 3, "MPI_LONG_DOUBLE / has no form in zarr"),
     ]
     check_refusals(tmp_path, rows)
@@ -244,11 +237,8 @@ def test_references_mean_the_same_objects(tmp_path):
     assert "attribute 'w.all' (also 'w.part') is left out: it has references to 'g/b', which" in out
     with h5py.File(tmp_path / "plain.h5") as file:
         assert (list(file["w"].attrs), bool(file["w"].attrs["null"])) == (["coordinates", "null", "to"], False)
-        assert [file[each].name for each in (file["w"].attrs["to"], *file["g"].attrs["lists"][0])] == [
-            "/g",
-            "/g",
-            "/links",
-        ]
+        objects = file["w"].attrs["to"], *file["g"].attrs["lists"][0]
+        assert [file[each].name for each in objects] == ["/g", "/g", "/links"]
     mpired.reduce(ranks, "mean", columns="w", keep="*", output=tmp_path / "out.h5")
     with h5py.File(tmp_path / "out.h5") as file:
         assert [file[each].name if each else None for each in file["links"]] == ["/w", "/g", "/", None]

@@ -70,9 +70,7 @@ def test_every_collective(folder):
                 more = {"counts": [1, 2, 3]} if name == "reduce-scatter" else {}
                 expected = call(["r0.npy", "r1.npy", "r2.npy"], "sum", **more)
                 found = call([arrays[0], "r1.npy", file], "sum", **more)
-                one, other = (
-                    [None if each is None else each.tolist() for each in every] for every in (found, expected)
-                )
+                one, other = ([each if each is None else each.tolist() for each in all_] for all_ in (found, expected))
                 assert one == other
         with case("groups"):
             (for_a,), _ = mpired.allreduce(arrays[:1], "max", group_b=["r1.npy", arrays[2]])

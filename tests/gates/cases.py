@@ -80,14 +80,8 @@ def of_kept() -> Iterator[str]:
     mean = "mpired reduce --op mean --columns w --keep mask"
     for to in ("csv", "json", "text", "table"):
         yield f"mpired reduce --op max --columns v --keep key --nulls ignore null1.parquet null2.parquet --to {to}"
-    places = (
-        "-o new",
-        "-o one.safetensors",
-        "-o new --dry-run",
-        "-o new/x.safetensors.index.json --json",
-        "--in-place",
-    )
-    for words in places:
+    places = ("-o new", "-o one.safetensors", "-o new --dry-run", "-o new/x.safetensors.index.json --json")
+    for words in (*places, "--in-place"):
         yield f"{mean} checkpoint0 checkpoint1/model.safetensors.index.json {words}"
     yield f"{mean} checkpoint0 checkpoint1 -o checkpoint2"
     yield f"{mean} -f checkpoint0 checkpoint1 -o checkpoint2"

@@ -116,21 +116,15 @@ class Stage:
             if PLAIN.fullmatch(case) and not NEEDS_INSTALLED.search(case):
                 status, out, err = quick.run(shlex.split(case)[1:], self._bin, folder, environment)
             else:
-                words = ["bash", "-o", "pipefail", "-c", case]
-                done = subprocess.run(
-                    words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False
-                )
+                words, settings = ["bash", "-o", "pipefail", "-c", case], {"cwd": folder, "env": environment}
+                done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False, **settings)
                 status, out, err = done.returncode, done.stdout, done.stderr
             mask = partial(masked, folder=folder)
             after = state(folder, self._before, mask)
             if AT_ONCE.search(case):
                 err = b"".join(sorted(err.splitlines(keepends=True)))
-            return {
-                "status": status,
-                "out": recorded_stream(out, folder),
-                "err": recorded_stream(err, folder),
-                "files": changes(self._before, after, mask),
-            }
+            streams = {"out": recorded_stream(out, folder), "err": recorded_stream(err, folder)}
+            return {"status": status, **streams, "files": changes(self._before, after, mask)}
 
     def _environment(self, case: str, above: Path) -> dict[str, str]:
         places = [str(Path(sys.executable).parent), os.environ["PATH"]]

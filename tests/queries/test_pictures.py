@@ -100,9 +100,7 @@ def test_the_map_of_a_plane(order, tmp_path, figures):
     image = figures[-1].axes[0].images[0].get_array()
     assert np.array_equal(image, a[0] != b[0])
     assert "axis 1" in figures[-1].axes[0].get_ylabel()
-    status, out, err = run("diff", "a.npy", "b.npy", "--png", "x.png", cwd=tmp_path)
-    assert (status, out) == (2, b"")
-    assert "already exists" in err
+    check_refused(tmp_path, "diff a.npy b.npy --png x.png", 2, "already exists")
     assert mpired.diff(tmp_path / "a.npy", tmp_path / "a.npy", png=png, overwrite=True).equal
 
 

@@ -27,13 +27,9 @@ def by_program(name: str, data: bytes) -> bytes:
     return subprocess.run([name, "-c"], input=data, capture_output=True, check=True).stdout
 
 
-PACK = {
-    "gzip": functools.partial(gzip.compress, compresslevel=6),
-    "bzip2": bz2.compress,
-    "xz": functools.partial(lzma.compress, preset=0),
-    "zstd": functools.partial(by_program, "zstd"),
-    "lz4": functools.partial(by_program, "lz4"),
-}
+PACK = {"gzip": functools.partial(gzip.compress, compresslevel=6), "bzip2": bz2.compress}
+PACK |= {"xz": functools.partial(lzma.compress, preset=0)}
+PACK |= {name: functools.partial(by_program, name) for name in ("zstd", "lz4")}
 assert PACK.keys() == CODECS.keys()
 SUFFIXES = {name: row.suffix for name, row in CODECS.items()}
 every_codec = pytest.mark.parametrize("codec", PACK)

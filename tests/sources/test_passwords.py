@@ -61,14 +61,12 @@ def secured(folder, *, to=None):
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = dt.datetime.now(dt.UTC)
+    hosts = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(days=1))
         .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]),
-            critical=False,
-        )
+        .add_extension(x509.SubjectAlternativeName(hosts), critical=False)
         .sign(key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
@@ -81,15 +79,10 @@ def secured(folder, *, to=None):
         def do_GET(self):
             asked.append(self.headers.get("Authorization"))
             self.send_response(302 if to else 206)
-            for head in (
-                ("Content-Length", "3"),
-                ("Content-Range", "bytes 0-2/3"),
-                ("ETag", '"1"'),
-                ("Last-Modified", "Wed, 25 Nov 2026 10:00:00 GMT"),
-            ):
+            heads = {"Content-Length": "3", "Content-Range": "bytes 0-2/3", "ETag": '"1"'}
+            heads |= {"Last-Modified": "Wed, 25 Nov 2026 10:00:00 GMT", **({"Location": to} if to else {})}
+            for head in heads.items():
                 self.send_header(*head)
-            if to:
-                self.send_header("Location", to)
             self.end_headers()
             self.wfile.write(b"abc")
 

@@ -104,14 +104,10 @@ def test_no_number_at_all(suffix, tmp_path):
     path = tmp_path / f"t.{suffix}"
     tables.write(path, pa.table({"s": ["a"], "t": ["b"]}))
     np.save(tmp_path / "o.npy", np.ones(1))
-    commands = [
-        f"accumulate --op sum {path.name} o.npy",
-        f"accumulate --op sum --columns s {path.name} o.npy",
-        f"accumulate --op sum o.npy {path.name}",
-        f"accumulate --op sum --map {path.name} o.npy o.npy",
-        f"fetch-and-op --op sum {path.name} 1",
-    ]
-    check_refusals(tmp_path, [(words, 3, "column 's' holds string, not numbers") for words in commands])
+    commands = [f"accumulate --op sum {words}" for words in ("T o.npy", "--columns s T o.npy", "o.npy T")]
+    commands += ["accumulate --op sum --map T o.npy o.npy", "fetch-and-op --op sum T 1"]
+    reason = "column 's' holds string, not numbers"
+    check_refusals(tmp_path, [(words.replace("T", path.name), 3, reason) for words in commands])
 
 
 def test_a_column_has_to_be_chosen(suffix, tmp_path):

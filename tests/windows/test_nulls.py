@@ -65,10 +65,8 @@ def test_pairs_of_two_arrays(form, nulls, tmp_path_factory):
         mpired.reduce(some, "maxloc", index="rank", nulls="ignore", output=path)
     (values, at), (others, theirs) = ([masked.read(path, name) for name in ("t", "t_index")] for path in paths[:2])
     masks = [np.ma.getmaskarray(each) for each in (values, others)]
-    lacks, (mine, their) = (
-        np.logical_and(*masks) if nulls == "ignore" else np.logical_or(*masks),
-        (values.data, others.data),
-    )
+    mine, their = values.data, others.data
+    lacks = np.logical_and(*masks) if nulls == "ignore" else np.logical_or(*masks)
     takes = ~masks[1] & (masks[0] | (their > mine) | ((their == mine) & (theirs.data < at.data)))
     for path, created in (target, {}), (new, {"create": True}):
         origins = [origin] if path is target else [origin, target]

@@ -43,11 +43,8 @@ def test_what_is_no_value(tmp_path):
     check_refusals(tmp_path, [
         *(((*add, "i1.npy", value), 2, "MPI_INT8_T") for value in ("300", "x", "1.5", "", "1,2")),
         # Digits are those of ASCII.
-        *(
-            ((*add, f"{code}.npy", value), 2, "is not an element of")
-            for code in ("i4", "f8", "c16")
-            for value in ("\u0661", "1_0", "\uff11")
-        ),
+        *(((*add, f"{code}.npy", value), 2, "is not an element of")
+          for code in ("i4", "f8", "c16") for value in ("\u0661", "1_0", "\uff11")),
         ((*add, "--bogus", "i4.npy", "1"), 2, "No such option"),
         ((*add, "i4.npy", "-x"), 2, "No such option"),
         ("compare-and-swap -z i4.npy 1 2", 2, "No such option"),
