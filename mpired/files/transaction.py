@@ -405,7 +405,7 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
             for draft in replaced:
                 draft.check_unchanged()
                 draft.rename()
-        except Exception as error:
+        except BaseException as error:  # such as ctrl-C, while a name of another command is awaited
             if not isinstance(error, UnconfirmedError):
                 _take_back(linked, error)
             raise
@@ -418,7 +418,7 @@ def publish(drafts: Sequence[Draft], on_commit: Callable[[], None]) -> None:
             raise UnconfirmedError(drafts[0].name, reason) from error
 
 
-def _take_back(linked: Sequence[Draft], error: Exception) -> None:
+def _take_back(linked: Sequence[Draft], error: BaseException) -> None:
     """Remove new files after an error; raise `UnconfirmedError` for a file that stays or may reappear."""
     left = [draft.name for draft in linked if not draft.take_back()]
     try:

@@ -1,6 +1,7 @@
 """Checkpoints in shards with an index, as transformers saves them: safetensors reads each shard of a result."""
 
 import errno
+import itertools
 import json
 import shutil
 
@@ -74,25 +75,26 @@ def ranks(tmp_path) -> list[str]:
 
 @pytest.mark.parametrize("unnamed", [True, False])
 def test_a_new_directory_goes_with_its_files(unnamed, ranks, tmp_path, monkeypatch):
-    """An error at any link leaves nothing; on file systems without files that have no name, too."""
+    """An error or ctrl-C at any link leaves nothing; on file systems without files that have no name, too."""
     before, take = {*tmp_path.iterdir()}, Draft.take_free_name
     if not unnamed:
         monkeypatch.setattr(calls, "open_unnamed", lambda _: None)
-    seen: list[int] = []
 
-    def fail_at(number):
+    def fail_at(number, error):
+        seen: list[Draft] = []
+
         def take_or_fail(draft):
-            seen.append(number)
-            if seen.count(number) > number:
-                raise OSError(errno.EIO, "no more", draft.name)
+            seen.append(draft)
+            if len(seen) > number:
+                raise error
             take(draft)
 
         return take_or_fail
 
     options = {"columns": ["w", "short", "v"], "keep": ["step", "mask"], "output": tmp_path / "new"}
-    for number in range(3):
-        monkeypatch.setattr(Draft, "take_free_name", fail_at(number))
-        with pytest.raises(OSError, match="no more"):
+    for number, error in itertools.product(range(3), (OSError(errno.EIO, "no more"), KeyboardInterrupt())):
+        monkeypatch.setattr(Draft, "take_free_name", fail_at(number, error))
+        with pytest.raises(type(error)):
             mpired.reduce([tmp_path / each for each in ranks], "mean", **options)
         assert {*tmp_path.iterdir()} == before
     monkeypatch.setattr(Draft, "take_free_name", take)
