@@ -242,7 +242,7 @@ class Magnitude(Chosen):
 class _Gathered(_Numbers):
     """The base of statistics that need the elements of all ranks, and keep them in memory."""
 
-    keeps: tuple[str, ...] = (*Planes.keeps, "_ranks")
+    snapshot_fields: tuple[str, ...] = (*Planes.snapshot_fields, "_ranks")
 
     @property
     def itemsize(self) -> int:  # type: ignore[override] # as in the base
