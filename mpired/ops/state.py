@@ -163,7 +163,7 @@ class Planes(State):
         results, lost = converted(numbers, result.form if numbers.ndim == 1 else result.component, copy=is_plane)
         if numbers.ndim > 1:
             results, lost = results.reshape(-1).view(result.form), None if lost is None else np.any(lost, axis=1)
-        return results, either(lost, wrapped)
+        return results, union(lost, wrapped)
 
     def begin(self, _start: int, count: int) -> None:
         """Begin a block of `count` elements."""
@@ -355,7 +355,7 @@ def has_fill_value(op: Op, datatype: Datatype) -> bool:
     return fill_value(op.result(datatype), op) is not None
 
 
-class Chosen(Planes):
+class RuledState(Planes):
     """The state of an op of MPI with rules: elements may be left out, and combined in a wider datatype."""
 
     def forms(self) -> list[np.dtype]:
@@ -379,7 +379,7 @@ class Chosen(Planes):
             if overflowed is not None:
                 overflowed &= ~first
         self.planes = [result]
-        return either(lost, overflowed)
+        return union(lost, overflowed)
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the elements in the datatype of the results."""
@@ -496,7 +496,7 @@ def converted(numbers: np.ndarray, form: np.dtype, *, copy: bool = True) -> tupl
     return results, lost if lost.any() else None
 
 
-def either(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
+def union(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
     """Return the union of two masks; None stands for an empty mask."""
     mask = a if b is None else b if a is None else a | b
     return None if mask is None or not mask.any() else mask
@@ -508,6 +508,6 @@ def make_state(op: Op, datatype: Datatype, nranks: int) -> State:
     kind = (op.exact_state if rules.exact else None) or op.state
     if kind is None:  # an op of MPI
         has_rules = rules.leaves_out or rules.accumulate_in is not None or rules.result_type is not None
-        kind = Chosen if has_rules else State
+        kind = RuledState if has_rules else State
     state: State = kind(op, datatype, nranks)
     return state
