@@ -158,7 +158,7 @@ def summarise(call: Call, warnings: Sequence[MpiredWarning]) -> Summary:
                 "name": buffer.name,
                 "datatype": str(buffer.datatype),
                 "dtype": dtype_name(buffer.datatype),
-                "count": plans[0].rank_count if plans[0].has_unknown_length else buffer.count,
+                "count": plans[0].final_count if plans[0].has_unknown_length else buffer.count,
                 "stored": buffer.stored.name if buffer.stored.isbuiltin == REGISTERED else None,
                 "unpacked": stored_array(buffer).packed or None,
             }

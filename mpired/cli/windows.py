@@ -1,4 +1,4 @@
-"""The commands that update a target in place, some of which return its old elements; and recover."""
+"""The commands that update a target in place and may return its old elements; and `recover`."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _call(
     path, to, force = ("-", LINES.name, False) if is_element else fetch or (None, None, False)
 
     def attempt(context: Context) -> WindowUpdate | Description:
-        messages.pending_warnings.clear()  # those of an earlier attempt
+        messages.pending_warnings.clear()  # of an earlier attempt
         request = plan(context)
         if context.dry_run:
             planned, fetched = dry_run(request), None
@@ -219,24 +219,24 @@ def recover(*, files: tuple[str, ...], **options: Any) -> None:
     signals.state.outcome = "repeat it for the files that have no line yet"
     nothing = "nothing" if options["only_list"] else "nothing to do"
     errors: list[OSError] = []  # of standard output; the next files are recovered nevertheless
-    has_changed = False  # whether standard output lacks the line of a changed file
+    is_change_unprinted = False  # whether standard output lacks the line of a changed file
 
     def print_file(recovered: Recovered) -> None:
-        nonlocal has_changed
+        nonlocal is_change_unprinted
         line = escaped(f"{recovered.file}: {', '.join(recovered.words) or nothing}")
         try:
             messages.print_output(messages.json_line(recovered._asdict()) if messages.report()["as_json"] else line)
         except OSError as error:
             errors.append(error)
             if recovered.changed:
-                has_changed = True
+                is_change_unprinted = True
                 messages.print_message(line)
 
     try:
         recover_files(files, options, params.context(), print_file)
     finally:
         messages.print_line(None)
-    if has_changed:
+    if is_change_unprinted:
         signals.commit()  # the exit status is that of changed files
     if errors:
         raise errors[0]

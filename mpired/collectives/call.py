@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from mpired import __version__, codecs, ops
@@ -38,16 +39,15 @@ class Call(NamedTuple):
     """A collective that has passed all checks."""
 
     request: Request
-    plans: tuple[Plan, ...]  # a fold for each group that receives results
-    results: tuple[tuple[Result, ...], ...]  # of each of these folds
-    sidecars: tuple[str, ...]  # records of the origin of results whose formats cannot hold them
-    paths: tuple[str, ...]  # of the results, and then of the sidecars
+    plans: tuple[Plan, ...]  # the plan of a fold for each group that receives results
+    results: tuple[tuple[Result, ...], ...]  # the results of each plan
+    sidecars: tuple[str, ...]  # provenance files, for results whose formats cannot hold it
+    paths: tuple[str, ...]  # of the results, then the sidecars
     folders: tuple[str, ...]  # directories to make for results in several files
     ranges: tuple[tuple[int, int], ...]  # bytes of an existing file that results overwrite; empty for new files
     replaced_paths: tuple[str, ...]  # paths that new files take; empty if an existing file is overwritten
     overwrite: bool  # whether results may replace files
-    # the arrays of the root as they are combined: pairs with generated indices only if all ops take pairs
-    elements: list[Array]
+    elements: list[Array]  # for each buffer of the root the array that the op combines; of several ops the narrowest
 
     @property
     def sources(self) -> list[Source]:
@@ -62,11 +62,11 @@ class Call(NamedTuple):
         if options["in_place"]:
             return []
         names = set[str]()
-        for result in (result for results in self.results for result in results):
+        for result in chain(*self.results):
             names.update(getattr(result.layout, "left_out", ()))
             if format_named(root.format).has_arrays:
                 names.update(root.left_out)
-                if result.format != root.format and root.kept is not None:  # only what `keep` names is carried
+                if result.format != root.format and root.kept is not None:  # only arrays that `keep` names are carried
                     names |= {*root.kept.names} - {*root.kept.chosen}
         return sorted(names, key=root.names.index)
 
@@ -76,7 +76,7 @@ class Call(NamedTuple):
         provenance, options, paths = self.request.provenance, self.request.options, self.paths
         if provenance is not None:
             self._record(provenance)
-        compressions = [result.compression for results in self.results for result in results]
+        compressions = [result.compression for result in chain(*self.results)]
         if self.ranges:
             outputs = ChangedFile(paths[0], locked.get(paths[0]), self.ranges)
         elif self.request.collective.to_root and len(paths) == 1:
@@ -100,7 +100,7 @@ class Call(NamedTuple):
             outputs.commit(context.on_commit)
 
     def _record(self, provenance: Provenance) -> None:
-        """Set the record of the origin of the results."""
+        """Describe the call in the provenance of its results."""
         plan = self.plans[0]
         rules = plan.ops[0].rules
         inputs = [(name, source) for name, file in label_ranks(self.request.combined) for source in file.sources]
@@ -114,7 +114,7 @@ class Call(NamedTuple):
                 for array, count in zip(self.elements, counts, strict=True)
             ],
             "policies": {"nan": rules.nan, "nulls": rules.nulls, "chosen": list(ops.summary(plan.ops))},
-            "outputs": [result.path for results in self.results for result in results],
+            "outputs": [result.path for result in chain(*self.results)],
             "skipped": [skipped._asdict() for skipped in self.request.skipped],
         }
         provenance.write(record, inputs, max(plan.jobs for plan in self.plans))
@@ -140,7 +140,7 @@ def plan_call(  # noqa: PLR0913 - the parts of a call
         raise with_others(error, existing_output_errors(new)) from None
     groups = [*group_plans(request)]
     results = tuple(results_of(group_plan, request, terminal=terminal) for group_plan in groups)
-    all_results = [result for group_results in results for result in group_results]
+    all_results = [*chain(*results)]
     if len(all_results) > 1:
         check_different(all_results, request)
     paths = [result.path for result in all_results]
@@ -156,7 +156,7 @@ def plan_call(  # noqa: PLR0913 - the parts of a call
     folders = {result.folder for result in all_results if result.folder and not os.path.isdir(result.folder)}
     layouts = [result.layout for result in all_results if isinstance(result.layout, ArrayLayout)]
     ranges = tuple(extent for layout in layouts for extent in layout.ranges)
-    # The operand of the op with the shortest elements: neither pairs nor a wider datatype that other ops need.
+    # The narrowest operand: neither pairs nor a wider datatype that only some of the ops need.
     operands = ([operand(op, array) for op in request.ops] for array in request.groups[0][options["root"]].buffers)
     elements = [min(arrays, key=lambda array: array.datatype.itemsize) for arrays in operands]
     return Call(
@@ -169,8 +169,8 @@ def _check_results(results: Sequence[Result], paths: Sequence[str], request: Req
     """Check the paths of results and sidecars against each other and the inputs, and the options of compression."""
     options = request.options
     if request.provenance is not None:
-        are_urls = len(paths) > 1 and any(map(is_url, paths))
-        if are_urls or any(map(is_stream, paths)) or len({*paths}) < len(paths):
+        has_second_object = len(paths) > 1 and any(map(is_url, paths))
+        if has_second_object or any(map(is_stream, paths)) or len({*paths}) < len(paths):
             reason = "is recorded in the file of a result, or in one beside it"
             reason += ": not in a stream, in a second object of a store, or twice in one file"
             raise UsageError("`provenance`", f"{reason}; name other files, or a format that holds it, such as parquet")
@@ -179,9 +179,8 @@ def _check_results(results: Sequence[Result], paths: Sequence[str], request: Req
     if existing := [path for path in paths if os.path.exists(path) or ("://" in path and is_url(path))]:
         inputs = ((source, name) for name, file in label_ranks(request.groups) for source in file.sources)
         check_no_input(existing, inputs, _RENAME_HINTS[request.collective.to_root])
-        check_no_input(
-            existing, [(options["types"], "the named datatypes"), *((f, "the op") for f in request.op_files)]
-        )
+        op_files = ((path, "the op") for path in request.op_files)
+        check_no_input(existing, [(options["types"], "the named datatypes"), *op_files])
     for result in results if options["link"] or options["level"] is not None else ():
         if options["level"] is not None and not result.compression:
             reason = f"is for compressed results ({', '.join(codecs.SUFFIXES)}), and {result.path} is none"
@@ -190,7 +189,7 @@ def _check_results(results: Sequence[Result], paths: Sequence[str], request: Req
             raise UsageError("`link`", f"makes one file of all results, and {result.path} is compressed by itself")
 
 
-# For a result that would overwrite an input, by whether the root alone gets a result.
+# Ways out if a result would overwrite an input, by `Collective.to_root`.
 _RENAME_HINTS = {
     True: "name another output, or replace a rank's file with `root=R` and `in_place=True`",
     False: "name other files, or replace each rank's by its own result with `in_place=True`",
@@ -215,12 +214,12 @@ def _output_paths(
     if output == "-" and context.engine and context.engine.is_launched:
         reason = f"is standard output, which the launcher of {context.engine.name} may write to; name a file"
         raise UsageError("`output`", reason)
-    names = tuple(os.fspath(name) for name in split or (output, count_valid) if name is not None)
-    check_are_data(names)
-    are_several = not collective.to_root or len(names) > 1 or ("{op}" in str(output) and ops.is_list(op))
-    if url := next((name for name in names if are_several and is_url(name)), None):
+    paths = tuple(os.fspath(path) for path in split or (output, count_valid) if path is not None)
+    check_are_data(paths)
+    are_several = not collective.to_root or len(paths) > 1 or ("{op}" in str(output) and ops.is_list(op))
+    if url := next((path for path in paths if are_several and is_url(path)), None):
         raise UsageError(url, NOT_TOGETHER)
-    return names
+    return paths
 
 
 def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> Plan:

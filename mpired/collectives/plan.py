@@ -45,23 +45,23 @@ _MIN_OPEN = 64  # descriptors for ranks and new files beside locked files
 # Descriptors of a worker: two pipes and its process. Those of a few workers are among the reserved ones.
 _PIPES, _FEW_WORKERS = 3, 4
 _SEGMENTS_PER_WORKER = 8
-# A segment opens all files again: with many results it has at least this much of each.
+# A segment opens all files again: with several results it has at least these bytes of its buffer.
 _SEGMENT_BYTES = 1 << 20
 _RETURNED_BYTES = 64 << 20  # limit of the results of a segment that a worker on another machine sends
 # Workers on other machines get segments that begin at multiples of these bytes in the files of the ranks: parallel file
 # systems store stripes of 1 to 4 MiB on different servers, and read whole pages ahead.
 _STRIPE_BYTES = 4 << 20
 _STRIPES = 8  # minimum in a segment
-# From this number of opens on, by all workers, each rank is opened in one place: at 50,000 a second, the speed of many
-# metadata servers, they take seconds.
+# With more opens than these by all workers, ranks are spread over the workers, and each is opened once: many metadata
+# servers take a second for 50,000 opens.
 _MANY_OPENS = 100_000
-# The state of a block may be larger than the block, which then has as many elements as usual; if the state grows with
-# the ranks, at least `_STATE_COUNT` elements, within a limit.
+# Bytes of a block whose states are larger than its elements: these for each op, or more for `_STATE_COUNT` elements,
+# as in a state that grows with the ranks, within a limit.
 _STATE_BLOCK_BYTES = 1 << 20
 _STATE_COUNT = 1024
 _MAX_STATE_BYTES = 32 << 20
 _DEPTH, _DEPTH_BYTES = 32, 64 << 20  # blocks that are read ahead from other machines, or fewer with these bytes
-_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL = 32 << 20, 256 << 20  # read ahead of a transposed array, and of all of them
+_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL = 32 << 20, 256 << 20  # read ahead of a transposed array, and of all arrays
 # Memory of a process, in blocks.
 _STATES_IN_MEMORY = 2  # the state of a block, and its results
 _BLOCKS_IN_MEMORY = 6  # without a larger state: two blocks, one in the form of the file, and temporaries of a kernel
@@ -93,8 +93,8 @@ class Plan(NamedTuple):
     isolated: bool  # whether the work runs in workers only: foreign code, or a library that decodes, may end a process
     has_unknown_length: bool  # whether all ranks are streams whose count is unknown before their end
     stream_count: list[int]  # empty, and after the fold the count of streams of unknown length
-    memory: int = 0  # bytes of all processes together, about
-    open_files: int = 0  # of a process, at most
+    memory: int = 0  # estimated bytes of all processes together
+    open_files: int = 0  # maximum for a process
     machines: int = 1  # number of machines of the workers
     read_ahead: int = 0  # blocks of the next ranks that a worker reads ahead
     # The workers of each line of stages, if the ranks are spread over workers: each line has some of the elements, and
@@ -117,15 +117,15 @@ class Plan(NamedTuple):
         return tasks
 
     @property
-    def rank_count(self) -> int:
-        """The elements of a rank's first buffer; 0 for streams of unknown length before the fold."""
-        return (self.stream_count or [0])[-1] if self.has_unknown_length else self.buffers[0][0].count
+    def final_count(self) -> int:
+        """The count of streams of unknown length; 0 before the fold."""
+        return (self.stream_count or [0])[-1]
 
     @property
     def nbytes(self) -> int:
         """The bytes of all elements of all ranks."""
         if self.has_unknown_length:
-            return len(self.buffers[0]) * self.rank_count * self.buffers[0][0].datatype.itemsize
+            return len(self.buffers[0]) * self.final_count * self.buffers[0][0].datatype.itemsize
         return sum(len(ranks) * ranks[0].count * stored_array(ranks[0]).datatype.itemsize for ranks in self.buffers)
 
 
@@ -144,12 +144,11 @@ class _Planner:
         arrays = [file.buffers for file in files]
         self.buffers: _Buffers = tuple(zip(chain(*arrays)) if separate else zip(*arrays, strict=True))
         self.nranks = len(self.buffers[0])
-        # of each buffer the bytes of an element, of the states of all ops for it, or of its results: the largest
+        # for each buffer the bytes of an element: the sum over all ops of the maximum of operand, state and result
         self.widths: list[int] = []
         self.state_nbytes = _STATE_BLOCK_BYTES * len(ops)  # of a block
         self.has_states = False  # whether the states of ops are larger than a block
         self.is_decoded = False  # whether a library decodes a rank
-        is_spread = False
         nbytes = self.longest = 0  # bytes of a rank, and of its longest buffer
         self.nsequential = self.ntransposed = 0  # ranks of a buffer that are streams, or transposed, at most
         nblocks = 1 if len(ops) == 1 else _BLOCKS_IN_MEMORY // _STATES_IN_MEMORY  # states of several ops have blocks
@@ -161,22 +160,21 @@ class _Planner:
                 width += max(nblocks * datatype.itemsize, state_nbytes, op.result(datatype).itemsize)
             self.widths.append(width)
             self.has_states = self.has_states or width > itemsize
-            is_spread = is_spread or first.datatype.is_spread
             self.is_decoded = self.is_decoded or any(rank.isolated for rank in ranks)
             nbytes, self.longest = nbytes + first.count * itemsize, max(self.longest, first.count * itemsize)
             self.nsequential = max(self.nsequential, sum(rank.source.is_sequential for rank in ranks))
             self.ntransposed = max(self.ntransposed, sum(stored_array(rank).is_transposed for rank in ranks))
-        self.has_long_blocks = self.is_decoded or is_spread
+        self.has_long_blocks = self.is_decoded or any(ranks[0].datatype.is_spread for ranks in self.buffers)
         self.is_small = self.nranks * nbytes < SMALL_NBYTES  # whether workers would cost more time than they save
         # Whether one process does all the work: a function of this process, or a stream, which has one reader.
         self.is_one_process = self.is_small or self.nsequential > 0 or any(op.is_function for op in ops)
         source = stored_array(self.buffers[0][0]).source
         self.file = source.packed or source  # of the first rank; the others are assumed to be on the same file system
-        self.unpacking = 0  # bytes of memory to decompress all ranks
+        self.decompression = 0  # bytes of memory to decompress all ranks
         if self.nsequential:
-            self.unpacking = decompression_nbytes(file.source for file in files if file.source.is_sequential)
+            self.decompression = decompression_nbytes(file.source for file in files if file.source.is_sequential)
         # bytes of memory of a process before its blocks
-        self.base = (STREAMED_BASE_NBYTES if self.is_decoded else BASE_NBYTES) + self.unpacking
+        self.base = (STREAMED_BASE_NBYTES if self.is_decoded else BASE_NBYTES) + self.decompression
 
     def check_remote(self) -> None:
         """Check that workers on other machines can do the work; a small job runs on this machine."""
@@ -213,7 +211,7 @@ class _Planner:
         self.max_open = _MAX_OPEN_STREAMED if self.is_decoded else _MAX_OPEN
         self.pipes = _PIPES if engine.same_host else 0
         bounds = {resource.getrlimit(resource.RLIMIT_NOFILE)[0], limits.descriptors} - {resource.RLIM_INFINITY}
-        needed = 2 if self.noutputs > 1 else 1
+        needed = 2 if self.noutputs > 1 else 1  # a rank, and one of several results
         if context.max_open_files is not None:
             context.check_open_files(reserved + needed)
             bounds.add(context.max_open_files)
@@ -230,8 +228,8 @@ class _Planner:
         engine, spread = self.engine, self.context.spread
         # With "auto" ranks are spread if workers would open too many files, and each machine has a rank.
         many = self.jobs * self.nranks > _MANY_OPENS and self.nranks >= self.machines
-        is_spread = engine.is_launched and (spread == "ranks" or (spread == "auto" and many))
-        self.lines: Lines = engine.runner.lines(self.jobs, self.nranks) if is_spread else ()
+        spreads_ranks = engine.is_launched and (spread == "ranks" or (spread == "auto" and many))
+        self.lines: Lines = engine.runner.lines(self.jobs, self.nranks) if spreads_ranks else ()
         preferred, is_remote = 0, False  # bytes of a block that the file system prefers; 0 without a preference
         if isinstance(self.file, LocalSource):
             is_remote = mounts.mount_of_device(self.file.stamp[0]).is_remote
@@ -281,10 +279,10 @@ class _Planner:
             # This process waits beside its workers, so n workers are n + 1 processes.
             self.jobs = 1 if self.jobs == 1 or limit < 3 * needed else min(self.jobs, limit // needed - 1)
             processes = 1 if self.jobs == 1 else self.jobs + 1
-            spare = (limit - processes * base) // (self.jobs * nblocks)
+            maximum = (limit - processes * base) // (self.jobs * nblocks)
         else:
-            spare = (limit - base) // nblocks
-        self.block_bytes = min(self.block_bytes, max(spare, minimum))
+            maximum = (limit - base) // nblocks
+        self.block_bytes = min(self.block_bytes, max(minimum, maximum))
         return limit // processes - nblocks * self.block_bytes
 
     def limit_readers(self, spare: int | None) -> None:
@@ -299,13 +297,11 @@ class _Planner:
         if spare is not None:
             nbytes = min(nbytes, self.block_bytes + (spare - self.base) // (_BLOCKS_AHEAD * ntransposed))
         # A rank that is opened again for each block reads nothing ahead.
-        block, nbytes = self.block_bytes, max(self.block_bytes, nbytes)
+        limits = [max(self.block_bytes, nbytes)] * self.max_open + [self.block_bytes] * self.nranks
         self.buffers = tuple(
             tuple(
-                with_memory_limit(rank, nbytes if i < self.max_open else block)
-                if stored_array(rank).is_transposed
-                else rank
-                for i, rank in enumerate(ranks)
+                with_memory_limit(rank, limit) if stored_array(rank).is_transposed else rank
+                for rank, limit in zip(ranks, limits, strict=False)
             )
             for ranks in self.buffers
         )
@@ -315,8 +311,8 @@ class _Planner:
         # A segment opens all files again, and decoding begins at a row group: few segments. A worker on another machine
         # opens a rank once, unless the results of its segment are too long to send.
         is_remote = not self.engine.same_host
-        is_one_each = self.is_decoded or self.ntransposed or self.nsequential or is_remote
-        nsegments = self.jobs * (1 if is_one_each else _SEGMENTS_PER_WORKER)
+        is_one_per_worker = self.is_decoded or self.ntransposed or self.nsequential or is_remote
+        nsegments = self.jobs * (1 if is_one_per_worker else _SEGMENTS_PER_WORKER)
         if self.noutputs > 1 or self.separate:
             nsegments = max(self.jobs, min(nsegments, self.longest // _SEGMENT_BYTES))
         return max(nsegments, -(-self.noutputs * self.longest // _RETURNED_BYTES)) if is_remote else nsegments
@@ -356,11 +352,9 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
     lines = planner.lines[: len(segments)]
     jobs = sum(map(len, lines)) or max(1, min(planner.jobs, len(segments)))
     isolated = any(op.isolated for op in ops) or (planner.is_decoded and not any(op.user for op in ops))
-    resident = _RESIDENT_BYTES + max(format_named(file.format).decoding for file in files) + planner.unpacking
-    # This process waits beside its workers, and decodes nothing.
-    memory = (_RESIDENT_BYTES if jobs > 1 or isolated else 0) + jobs * (
-        resident + planner.nblocks * planner.block_bytes
-    )
+    resident = _RESIDENT_BYTES + max(format_named(file.format).decoding for file in files) + planner.decompression
+    memory = jobs * (resident + planner.nblocks * planner.block_bytes)
+    memory += _RESIDENT_BYTES if jobs > 1 or isolated else 0  # this process waits for its workers, and decodes nothing
     nopen = min(planner.nranks, planner.max_open + planner.read_ahead)
     nopen += min(noutputs, planner.max_open) if noutputs > 1 else 0
     return Plan(

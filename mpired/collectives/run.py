@@ -154,7 +154,7 @@ def _finish_headers(layout: Layout, draft: Output, plan: Plan) -> None:
     """Write the parts of a file that depend on its elements or on their number."""
     if isinstance(layout, FlatLayout) and layout.head_of and plan.has_unknown_length:
         with draft.created() as fd:
-            calls.pwrite_all(fd, layout.head_of(plan.rank_count), 0)
+            calls.pwrite_all(fd, layout.head_of(plan.final_count), 0)
     if isinstance(layout, ArrayLayout) and layout.finish:
         with log.step("completing results"), calls.errors_name(draft.name):
             fd = draft.shared.open()
@@ -192,7 +192,7 @@ def folded(
             arrays[key] = []
             results = arrays_in(target.share, plan.ops, plan.firsts)
             for result, region in zip(results, target.regions.values(), strict=True):
-                count = plan.rank_count if plan.has_unknown_length else target.share.count_of(result.rank.count)
+                count = plan.final_count if plan.has_unknown_length else target.share.count_of(result.rank.count)
                 array = Array(
                     source, result.datatype, count, region.stored, region.offset, mask_offset=region.mask_offset
                 )

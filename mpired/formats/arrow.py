@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 from mpired.errors import BufferFileError
 from mpired.formats import columns
 from mpired.formats.arrow_arrays import DTYPES, has_array_class
-from mpired.formats.columns import Change, Contents, Table, errors_of
+from mpired.formats.columns import Change, HeaderFields, Table, errors_of
 from mpired.formats.layout import Encoder
 from mpired.formats.rank import Model
 from mpired.formats.streamed import DamageError, TableFile, limit_each
@@ -58,10 +58,10 @@ class ArrowFile(Table):
         options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=list(fields))
         return (pa.ipc.open_stream if self._is_stream else pa.ipc.open_file)(file, options=options)
 
-    def contents(self) -> Contents:
-        """Return the contents of the file."""
+    def header_fields(self) -> HeaderFields:
+        """Return the fields of the header of the file."""
         batches = list(_headers(self._bytes, self._source.nbytes))
-        counts = [columns.count_of(field.type, leaves=False) for field in self.schema]
+        counts = [columns.count_nodes(field.type, leaves=False) for field in self.schema]
         if any(len(batch.nulls) != sum(counts) for batch in batches):
             raise DamageError("a record batch does not have the columns of the schema")
         # A row of numbers has at least a bit in an uncompressed record batch.

@@ -16,10 +16,8 @@ from mpired.datatypes import pair_fields
 from mpired.datatypes.times import as_times, time_type
 from mpired.formats.streamed import Values
 
-DTYPES: dict[pa.DataType, np.dtype] = {
-    getattr(pa, name)(): np.dtype(name.rstrip("_"))
-    for name in ("bool_", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
-} | {getattr(pa, name)(): np.dtype(name) for name in ("float16", "float32", "float64")}
+_NUMBERS = "bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
+DTYPES: dict[pa.DataType, np.dtype] = {getattr(pa, name)(): np.dtype(name.rstrip("_")) for name in _NUMBERS.split()}
 """Arrow's types of numbers, with the dtypes of NumPy."""
 
 
@@ -33,8 +31,8 @@ def is_plain(kind: pa.DataType) -> bool:
     return kind in DTYPES or is_time(kind)
 
 
-def value_kind(kind: pa.DataType) -> pa.DataType:
-    """Return a type without a dictionary encoding of numbers or times."""
+def decoded_kind(kind: pa.DataType) -> pa.DataType:
+    """Return the type of numbers or times without their dictionary encoding; other types stay."""
     return kind.value_type if pa.types.is_dictionary(kind) and is_plain(kind.value_type) else kind
 
 
@@ -54,16 +52,16 @@ def has_array_class(kind: pa.DataType) -> bool:
 
 
 def nullable_values(column: pa.Array) -> Values:
-    """Return numbers, truth values as bytes, or times as integers, with 0 for nulls; and the mask."""
+    """Return the values of a column with 0 for nulls, truth values as bytes and times as integers; and the mask."""
     (bitmap, data), start, count = column.buffers(), column.offset, len(column)
     dtype = DTYPES.get(column.type) or np.dtype(f"i{column.type.bit_width // 8}")  # times are integers
     if pa.types.is_boolean(column.type):
-        values = _from_bits(data, start, count)
+        values = _unpack_bits(data, start, count)
     else:
         values = np.frombuffer(data, dtype, count, start * dtype.itemsize) if count else np.empty(0, dtype)
     if not column.null_count:
         return values, None
-    valid = _from_bits(bitmap, start, count).view(bool)
+    valid = _unpack_bits(bitmap, start, count).view(bool)
     return np.where(valid, values, values.dtype.type(0)), valid
 
 
@@ -124,7 +122,7 @@ def arrow_column(block: np.ndarray, kind: pa.DataType, valid: np.ndarray | None 
     return pa.Array.from_buffers(kind, len(block), [bitmap, pa.py_buffer(data)])
 
 
-def _from_bits(data: pa.Buffer, start: int, count: int) -> np.ndarray:
-    """Return `count` bits of a buffer from the bit `start` on as bytes of 0 and 1."""
+def _unpack_bits(data: pa.Buffer, start: int, count: int) -> np.ndarray:
+    """Return `count` bits of a buffer, from bit `start` on, as bytes of 0 and 1."""
     octets = np.frombuffer(data, np.uint8, -(-(start % 8 + count) // 8), start // 8) if count else np.empty(0, np.uint8)
     return np.unpackbits(octets, bitorder="little")[start % 8 :][:count]

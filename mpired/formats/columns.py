@@ -31,12 +31,12 @@ from mpired.formats.arrow_arrays import (
     DTYPES,
     arrow_column,
     cast_column,
+    decoded_kind,
     has_array_class,
     is_plain,
     is_time,
     nullable_values,
     objects_of,
-    value_kind,
 )
 from mpired.formats.decoding import call_in_worker
 from mpired.formats.input_options import InputOptions
@@ -65,7 +65,7 @@ class Leaf(NamedTuple):
     rows: tuple[int, ...]  # see `TableHeader`
 
 
-Contents: TypeAlias = tuple[pa.Schema, tuple[int, ...], Sequence[int | None], int]
+HeaderFields: TypeAlias = tuple[pa.Schema, tuple[int, ...], Sequence[int | None], int]
 """The schema, rows, nulls and bytes of a `TableHeader`."""
 
 
@@ -75,7 +75,7 @@ class Table(ColumnFile):
     format: ClassVar[str]
     schema: pa.Schema
     content: TableFile
-    contents: Callable[[], Contents]
+    header_fields: Callable[[], HeaderFields]
     # yields batches with at least the named columns; the arguments are the names, `TableHeader.rows` and the first row
     batches: Callable[..., Iterator[pa.RecordBatch]]
     # writes a copy of the file with the schema; the function returns the new content of each batch
@@ -89,7 +89,7 @@ class Table(ColumnFile):
     def arrays(self, leaf: Leaf, start: int, *, nullable: bool) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on as NumPy arrays."""
         for encoded in self._columns(leaf, start):
-            column = cast_column(encoded, value_kind(encoded.type))
+            column = cast_column(encoded, decoded_kind(encoded.type))
             if not nullable and column.null_count:
                 raise NullsError(sum(column.null_count for column in self._columns(leaf, 0)))
             convert, nrows = (nullable_values, _BLOCK_ROWS) if is_plain(column.type) else (objects_of, _OBJECT_ROWS)
@@ -116,11 +116,11 @@ TableOpener: TypeAlias = Callable[..., Table]
 Change: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
-def count_of(kind: pa.DataType, *, leaves: bool) -> int:
+def count_nodes(kind: pa.DataType, *, leaves: bool) -> int:
     """Return the number of nodes in the tree of a type, or of its leaves."""
     if isinstance(kind, pa.BaseExtensionType):
-        return count_of(kind.storage_type, leaves=leaves)
-    children = sum(count_of(kind.field(i).type, leaves=leaves) for i in range(kind.num_fields))
+        return count_nodes(kind.storage_type, leaves=leaves)
+    children = sum(count_nodes(kind.field(i).type, leaves=leaves) for i in range(kind.num_fields))
     return children or 1 if leaves else children + 1
 
 
@@ -143,15 +143,15 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     """Describe a file from its schema."""
     if source.nbytes == 0:
         raise BufferFileError(source.name, f"the file is empty; not a valid {opener.format} file")
-    contents = query(inputs.context, source, opener, operator.methodcaller("contents"))
-    schema = contents[0]
+    header_fields = query(inputs.context, source, opener, operator.methodcaller("header_fields"))
+    schema = header_fields[0]
     names, counts = schema.names, Counter(schema.names)
     combined, kept = select_arrays(source, names, inputs)
-    if twice := next((name for name in (*combined, *inputs.keep) if counts[name] > 1), None):
-        raise BufferFileError(source.name, _skip_reason(twice, pa.null(), names))
-    matched = [field for field in schema if field.name in kept and field.name not in inputs.keep] if kept else []
+    if ambiguous := next((name for name in (*combined, *inputs.keep) if counts[name] > 1), None):
+        raise BufferFileError(source.name, _skip_reason(ambiguous, pa.null(), names))
+    matched = [field for field in schema if field.name in kept and field.name not in inputs.keep]  # by a pattern
     refused = {field.name for field in matched if counts[field.name] > 1 or not has_array_class(field.type)}
-    table = TableHeader(source, opener, tuple(name for name in kept if name not in refused), *contents)
+    table = TableHeader(source, opener, tuple(name for name in kept if name not in refused), *header_fields)
     is_chosen = bool(inputs.columns or inputs.pair)
     skipped = _skipped_columns(table, inputs) if refused or not is_chosen else []
     if not combined:
@@ -166,7 +166,7 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
 
 @dataclass(frozen=True, eq=False)
 class TableHeader:
-    """The header of a file with columns, and the columns that results carry: as `KeptContent`, see `rank.py`."""
+    """The header of a file with columns, and the columns that results carry: a `KeptContent` of `rank.py`."""
 
     source: Source
     opener: TableOpener
@@ -206,15 +206,15 @@ class TableHeader:
 
     @property
     def max_rows(self) -> int:
-        """The maximum rows of carried columns in memory."""
+        """The maximum number of rows of carried columns in memory."""
         return max(1, _KEPT_NBYTES // max(1, self.nbytes // max(1, sum(self.rows))))
 
     def carried_rows(self, count: int) -> Generator[pa.RecordBatch, None, None]:
         """Yield the carried columns in batches of `count` rows; the last batch may have fewer."""
         batches, needed = list[pa.RecordBatch](), count
         with errors_of(self.source.name), closing(self.opener(self.source)) as file:
-            for columns in file.batches(self.names, self.rows):
-                batch = columns.select(self.names)
+            for decoded in file.batches(self.names, self.rows):
+                batch = decoded.select(self.names)
                 while batch.num_rows >= needed:
                     yield _join([*batches, batch[:needed]])
                     batch, batches, needed = batch[needed:], [], count
@@ -245,7 +245,7 @@ class TableHeader:
 
     def buffers(self, *, fortran_order: bool) -> list[Array]:  # noqa: ARG002 - columns have one dimension
         """Return the carried columns as arrays."""
-        kinds = [value_kind(self.schema.field(name).type) for name in self.names]
+        kinds = [decoded_kind(self.schema.field(name).type) for name in self.names]
         datatypes = [(_datatype(kind) if is_plain(kind) else None) or value_type(str(kind)) for kind in kinds]
         columns = zip(self.names, datatypes, strict=True)
         return [self.array((name,), datatype, nullable=True) for name, datatype in columns]
@@ -257,7 +257,7 @@ class TableHeader:
             batches = [batch.select(self.names) for batch in file.batches(self.names, self.rows)]
         arrays = {}
         for name, chunks in zip(self.names, pa.Table.from_batches(batches, schema).columns, strict=True):
-            kind = value_kind(chunks.type)
+            kind = decoded_kind(chunks.type)
             column = chunks.cast(kind).combine_chunks()
             if not is_plain(kind):
                 arrays[name] = objects_of(column)[0]  # `to_numpy` would round integers if there are nulls
@@ -274,7 +274,7 @@ def _buffer(table: TableHeader, inputs: InputOptions, columns: tuple[str, ...]) 
     """Return a column, or the two columns of pairs, as a buffer."""
     source, fields = table.source, [table.schema.field(name) for name in columns]
     subject = f"column {','.join(columns)!r} holds"
-    kind = value_kind(fields[0].type) if inputs.any_type else fields[0].type
+    kind = decoded_kind(fields[0].type) if inputs.any_type else fields[0].type
     if inputs.pair:
         kind = pa.struct([(part, field.type) for part, field in zip(FIELDS, fields, strict=True)])
     form = _form(kind)
@@ -329,9 +329,9 @@ def _skipped_columns(table: TableHeader, inputs: InputOptions) -> list[SkippedAr
         if name in table.chosen or (is_unique and is_supported):
             continue
         reason, datatype = _skip_reason(name, kind, names), _datatype(kind) if is_unique else None
-        column = SkippedArray(name, str(kind), reason, nrows, label=_description(kind), nulls=nulls)
         group = None if datatype is None else datatype.group
-        skipped.append(column._replace(group=group, keeps=has_array_class(kind)))
+        column = SkippedArray(name, str(kind), reason, nrows, label=_description(kind), group=group, nulls=nulls)
+        skipped.append(column._replace(keeps=has_array_class(kind)))
     return skipped
 
 
@@ -347,7 +347,7 @@ def _skip_reason(name: str, kind: pa.DataType, names: Sequence[str] = ()) -> str
 
 
 def _description(kind: pa.DataType) -> str:
-    """Return the description of the values of a type in plural words."""
+    """Return the description of the values of a type, in the plural."""
     if pa.types.is_struct(kind):
         fields = [f"{kind.field(i).name} ({_description(kind.field(i).type)})" for i in range(kind.num_fields)]
         return f"structures of {', '.join(fields) or 'nothing'}"
@@ -381,20 +381,20 @@ def _first_difference(left: pa.Array, right: pa.Array) -> tuple[int, str, str] |
     return None
 
 
-_NOTE = b"mpired"
+_PROVENANCE_KEY = b"mpired"
 
 
 def with_provenance(schema: pa.Schema, provenance: Any) -> pa.Schema:
     """Return a schema with this provenance, or without one if it is None."""
-    metadata = {key: value for key, value in (schema.metadata or {}).items() if key != _NOTE}
+    metadata = {key: value for key, value in (schema.metadata or {}).items() if key != _PROVENANCE_KEY}
     if provenance is not None:
-        metadata[_NOTE] = provenance.text.encode(errors="surrogateescape")
+        metadata[_PROVENANCE_KEY] = provenance.text.encode(errors="surrogateescape")
     return schema.with_metadata(metadata or None)
 
 
 def provenance_of(source: Source, opener: TableOpener) -> str | None:
     """Return the provenance in a file, or None."""
-    provenance = (query(NO_LIMITS, source, opener, SCHEMA).metadata or {}).get(_NOTE)
+    provenance = (query(NO_LIMITS, source, opener, SCHEMA).metadata or {}).get(_PROVENANCE_KEY)
     return None if provenance is None else provenance.decode(errors="replace")
 
 
@@ -405,7 +405,7 @@ ResultSchema: TypeAlias = tuple[pa.Schema, list[tuple[str, ...]]]
 def encoder(
     model: Model, layout: ResultSchema, new: Callable[[BinaryIO, pa.Schema], Any], rows: int, **options: Any
 ) -> Encoder:
-    """Return an encoder that writes batches of `rows` rows, with these options, to the writer that `new` returns."""
+    """Return an encoder that writes batches of `rows` rows to the writer that `new` returns, with `options`."""
     schema, columns = layout
     kept: TableHeader | None = model.kept
     rows = min(rows, kept.max_rows) if kept else rows
@@ -429,14 +429,14 @@ def encoder(
                     arrays = {name: cast_column(column, schema.field(name).type) for name, column in named}
                 for names, result, reader in zip(columns, results, readers, strict=True):
                     kinds = [schema.field(name).type for name in names]
-                    arrays |= zip(names, _to_arrow(reader, result.datatype, start, count, kinds), strict=True)
+                    arrays |= zip(names, _read_rows(reader, result.datatype, start, count, kinds), strict=True)
                 batch = pa.record_batch([arrays[name] for name in schema.names], schema=schema)
                 writer.write_batch(batch, **options)
 
     return Encoder(encode)
 
 
-def _to_arrow(reader: Reader, datatype: Datatype, start: int, count: int, kinds: Sequence[pa.DataType]) -> list[Any]:
+def _read_rows(reader: Reader, datatype: Datatype, start: int, count: int, kinds: Sequence[pa.DataType]) -> list[Any]:
     """Read elements from `start` on, and return them as a column, or as a column for each field of pairs."""
     block = np.empty(count, datatype.form)
     valid = reader.read(start, block)
@@ -448,23 +448,22 @@ def result_schema(model: Model, schema: pa.Schema | None) -> ResultSchema:
     """Return the schema of results with the fields of their model, or with fields made from the datatypes."""
     kept: TableHeader | None = model.kept
     order = schema.names if schema is not None else kept.schema.names if kept else []
-    places = {name: place for place, name in enumerate(order)}
-    placed = [(places[name], kept.schema.field(name)) for name in kept.names] if kept else []
+    positions = {name: position for position, name in enumerate(order)}
+    placed = [(positions[name], kept.schema.field(name)) for name in kept.names] if kept else []
     columns = []
     for result in model.buffers:
         datatype = result.datatype
         if schema is not None:
             fields = [schema.field(name) for name in result.columns]
         elif datatype.parts and len(result.columns) == len(datatype.parts):  # columns of values and of indices
-            typed = zip(result.columns, datatype.parts, strict=True)
-            fields = [pa.field(name, _arrow_type(part)) for name, part in typed]
+            fields = list(map(pa.field, result.columns, map(_arrow_type, datatype.parts)))
         else:
             fields = [pa.field(result.name or "_".join(datatype.fields) or "value", _arrow_type(datatype))]
         columns.append(tuple(field.name for field in fields))
         for field in fields:
             model_names = result.columns if schema is None else (field.name,)
-            place = min((places.get(name, len(places)) for name in model_names), default=len(places))
-            placed.append((place, field.with_nullable(field.nullable or result.nullable)))
+            position = min((positions.get(name, len(positions)) for name in model_names), default=len(positions))
+            placed.append((position, field.with_nullable(field.nullable or result.nullable)))
     check_names([*itertools.chain(*columns)], kept.names if kept else (), model.format)
     fields = [field for _, field in sorted(placed, key=operator.itemgetter(0))]
     return pa.schema(fields, None if schema is None else schema.metadata), columns
@@ -479,7 +478,7 @@ def _arrow_type(datatype: Datatype) -> pa.DataType:
             return pa.type_for_alias(datatype.name)
         raise DatatypeError(f"{datatype}", "has no column type; use `to='npy'`")
     if datatype.group is Group.VALUE:
-        return _copied_type(datatype.form, datatype)
+        return _carried_type(datatype.form, datatype)
     forms = [datatype.form[part] for part in datatype.fields] if datatype.form.names else [datatype.form]
     if any(form.kind == "c" or form.char == "g" or form.shape for form in forms):
         raise DatatypeError(datatype.label, "has no column type; use `to='npy'` or `to='raw'`")
@@ -487,12 +486,12 @@ def _arrow_type(datatype: Datatype) -> pa.DataType:
     return pa.struct(list(zip(datatype.fields, types, strict=True))) if datatype.form.names else types[0]
 
 
-def _copied_type(form: np.dtype, datatype: Datatype) -> pa.DataType:
+def _carried_type(form: np.dtype, datatype: Datatype) -> pa.DataType:
     """Return Arrow's type for carried elements of the dtype `form`; errors name the datatype."""
     if form.names:
-        return pa.struct([(name, _copied_type(form[name], datatype)) for name in form.names])
+        return pa.struct([(name, _carried_type(form[name], datatype)) for name in form.names])
     if form.subdtype:
-        return pa.list_(_copied_type(form.base, datatype), form.itemsize // form.base.itemsize)
+        return pa.list_(_carried_type(form.base, datatype), form.itemsize // form.base.itemsize)
     if form.hasobject and not form.metadata:
         return pa.string()
     if form.kind in "SUV":
@@ -519,7 +518,7 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int, opener: TableOpen
             arrays = list(batch.columns)
             for number, (reader, datatype) in readers.items():
                 kinds = [schema.field(number).type]
-                (arrays[number],) = _to_arrow(reader, datatype, start, batch.num_rows, kinds)
+                (arrays[number],) = _read_rows(reader, datatype, start, batch.num_rows, kinds)
             start += batch.num_rows
             return pa.record_batch(arrays, schema=schema)
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.formats import columns
-from mpired.formats.columns import Change, Contents, Table, errors_of
+from mpired.formats.columns import Change, HeaderFields, Table, errors_of
 from mpired.formats.layout import Encoder
 from mpired.formats.rank import Model
 from mpired.formats.streamed import DamageError, TableFile, limit_each
@@ -68,8 +68,8 @@ class ParquetFile(Table):
         self.metadata: pq.FileMetaData = self._file.metadata
         super().begin()
 
-    def contents(self) -> Contents:
-        """Return the contents of the file."""
+    def header_fields(self) -> HeaderFields:
+        """Return the fields of the header of the file."""
         groups = [self.metadata.row_group(number) for number in range(len(self.group_rows))]
         nulls = [_null_count(self.metadata, groups, leaves) for leaves in self._footer.leaves]
         nbytes = sum(group.total_byte_size for group in groups)
@@ -176,7 +176,7 @@ def _parse(content: TableFile) -> _Footer:
     rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     if sum(rows) != metadata.num_rows:
         raise DamageError(f"its row groups have {sum(rows)} rows, and it {metadata.num_rows}")
-    counts = (columns.count_of(field.type, leaves=True) for field in schema)
+    counts = (columns.count_nodes(field.type, leaves=True) for field in schema)
     leaves = [*itertools.starmap(range, itertools.pairwise(itertools.accumulate(counts, initial=0)))]
     types = [metadata.schema.column(leaf).physical_type for leaf in range(len(metadata.schema))]
     named = zip(schema.names, leaves, strict=True)

@@ -21,8 +21,7 @@ from mpired.ops.kernels import address_of
 from mpired.ops.op import Op, Steps
 
 _PAGE = 4096
-# Bytes of temporaries for an element.
-_TEMPORARIES = 16
+_TEMPORARIES = 16  # bytes for an element
 # A step adds all elements and restores those that are left out, if these are at most one in _RESTORE_RATIO. Otherwise
 # it adds the other elements only.
 _RESTORE_RATIO = 3
@@ -48,12 +47,12 @@ class State:
     # There are two blocks. A kernel leaves its result in one of them; the next rank is read into the other block.
 
     itemsize = 0
-    """Estimated bytes for an element of the block; 0 for the bytes of an element of the datatype."""
+    """Estimated bytes for an element of the block; 0 if the state has only its two blocks."""
     has_empty_result = False
-    """Whether there is a result where all ranks leave out the element."""
-    counts_indices = False
-    """Whether it reads the values of pairs only, and computes their indices."""
-    keeps: tuple[str, ...] = ("nadded", "_running")
+    """Whether an element that all ranks leave out has a result."""
+    computes_indices = False
+    """Whether the state takes the values of pairs, and computes their indices."""
+    snapshot_fields: tuple[str, ...] = ("nadded", "_running")
     """The attributes of a snapshot, with which another process continues."""
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
@@ -111,7 +110,7 @@ class State:
 
     def snapshot(self) -> dict[str, Any]:
         """Return a picklable copy of the state after the ranks so far."""
-        return {name: copy.deepcopy(getattr(self, name)) for name in self.keeps}
+        return {name: copy.deepcopy(getattr(self, name)) for name in self.snapshot_fields}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Continue after the ranks of a snapshot of the same block; `begin` was called."""
@@ -125,7 +124,7 @@ class Planes(State):
     `nadded` is an integer until elements are left out, and then an array with the number of ranks of each element.
     """
 
-    keeps: tuple[str, ...] = ("nadded", "rank", "planes", "_reported", "_nulls")
+    snapshot_fields: tuple[str, ...] = ("nadded", "rank", "planes", "_reported", "_nulls")
     compiled_step = ""
     """The name of the compiled `step`, "" if there is none."""
 
@@ -133,11 +132,11 @@ class Planes(State):
         super().__init__(op, datatype, nranks)
         self.planes: list[np.ndarray] = []
         self.rank = -1
-        self._nadded_form = np.min_scalar_type(-nranks - 1)  # the narrowest form, because each rank changes all of them
+        self._nadded_form = np.min_scalar_type(-nranks - 1)  # narrow, because each rank changes the array
         self.reads_only = True
         self.count = 0
-        self._reported: np.ndarray | None = None
-        self._nulls: np.ndarray | None = None
+        self._reported: np.ndarray | None = None  # mask of elements whose infinity was reported as overflow
+        self._nulls: np.ndarray | None = None  # mask of elements that are null in a rank, if nulls propagate
 
     @property
     def itemsize(self) -> int:  # type: ignore[override] # a class attribute in the base
@@ -164,7 +163,7 @@ class Planes(State):
         results, lost = converted(numbers, result.form if numbers.ndim == 1 else result.component, copy=is_plane)
         if numbers.ndim > 1:
             results, lost = results.reshape(-1).view(result.form), None if lost is None else np.any(lost, axis=1)
-        return results, either(lost, wrapped)
+        return results, union(lost, wrapped)
 
     def begin(self, _start: int, count: int) -> None:
         """Begin a block of `count` elements."""
@@ -276,7 +275,7 @@ class Planes(State):
             null = self.nadded == 0 if null is None else null | (self.nadded == 0)
         if null is None or not null.any():
             return results, None, overflowed
-        value = absent(self.op.result(self.datatype), self.op)
+        value = fill_value(self.op.result(self.datatype), self.op)
         results[null] = np.zeros((), results.dtype)[()] if value is None else value
         valid = ~null if self.op.rules.nulls != "error" else None
         return results, valid, None if overflowed is None else overflowed & ~null
@@ -308,30 +307,30 @@ def numbers_of(elements: np.ndarray, datatype: Datatype) -> np.ndarray:
 
 
 def valid_of(elements: np.ndarray, not_null: np.ndarray | None, datatype: Datatype, op: Op) -> np.ndarray | None:
-    """Return the mask of elements that the rules do not leave out, and that are not null; None for all."""
+    """Return the mask of elements that are not null and not left out by the rules; None if these are all."""
     rules = op.rules
     if rules.nan != "ignore" and rules.missing is None:
         return None if not_null is None or not_null.all() else not_null
     numbers = numbers_of(elements, datatype)
-    out = np.zeros(len(numbers), np.bool_)
+    left_out = np.zeros(len(numbers), np.bool_)
     if rules.nan == "ignore" and datatype.group in TIMES:
-        out |= np.isnan(numbers.view(datatype.compared))  # true for NaT
+        left_out |= np.isnan(numbers.view(datatype.compared))  # true for NaT
     elif rules.nan == "ignore" and numbers.dtype.kind == "f":
-        np.isnan(numbers, out=out)
+        np.isnan(numbers, out=left_out)
     if rules.missing is not None:
-        out |= numbers == np.array(rules.missing).astype(numbers.dtype)  # in the precision of the elements
-    valid: np.ndarray = ~np.any(out.reshape(len(elements), -1), axis=1)
+        left_out |= numbers == np.array(rules.missing).astype(numbers.dtype)  # in the precision of the elements
+    valid: np.ndarray = ~np.any(left_out.reshape(len(elements), -1), axis=1)
     if not_null is not None:
         valid &= not_null
     return None if valid.all() else valid
 
 
-def absent(result: Datatype, op: Op) -> object:
+def fill_value(result: Datatype, op: Op) -> object:
     """Return the fill value of results without elements: NaN, NaT, or the value of `missing`; None if there is none."""
     # The index of a pair is -1, or the largest unsigned integer; the imaginary part of a complex number is 0.
     form, number = result.form, op.rules.missing
-    value = form[0] if result.group in Group.PAIR | Group.COMPLEX and form.names else form
-    if number is None and value.kind in "fc":
+    dtype = form[0] if result.group in Group.PAIR | Group.COMPLEX and form.names else form
+    if number is None and dtype.kind in "fc":
         number = np.nan
     elif number is None and result.group in TIMES and has_numpy_type(result):
         number = int(np.datetime64("NaT").astype("i8"))
@@ -353,10 +352,10 @@ def may_be_null(op: Op, datatype: Datatype, nullable: Sequence[bool]) -> bool:
 
 def has_fill_value(op: Op, datatype: Datatype) -> bool:
     """Return whether results have a fill value, for formats without nulls."""
-    return absent(op.result(datatype), op) is not None
+    return fill_value(op.result(datatype), op) is not None
 
 
-class Chosen(Planes):
+class RuledState(Planes):
     """The state of an op of MPI with rules: elements may be left out, and combined in a wider datatype."""
 
     def forms(self) -> list[np.dtype]:
@@ -380,7 +379,7 @@ class Chosen(Planes):
             if overflowed is not None:
                 overflowed &= ~first
         self.planes = [result]
-        return either(lost, overflowed)
+        return union(lost, overflowed)
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the elements in the datatype of the results."""
@@ -392,18 +391,16 @@ class IndexedExtreme(State):
 
     # The results are those of pairs (MPI-4.1, 6.9.4), but only results become pairs.
 
-    counts_indices = True
-    keeps: tuple[str, ...] = ("nadded", "_best", "_from")
+    computes_indices = True
+    snapshot_fields: tuple[str, ...] = ("nadded", "_best", "_best_index")
 
     def __init__(self, op: Op, datatype: Datatype, firsts: Sequence[int], *, counting: bool) -> None:
         super().__init__(op, datatype, len(firsts))
         assert op.extreme is not None  # noqa: S101 - no other op takes pairs
         self._extreme = op.extreme
         self._better = np.greater if op.extreme is np.maximum else np.less
-        self._firsts, self._counting = (
-            firsts,
-            counting,
-        )  # the first index of each rank; whether it increases with the element
+        self._firsts = firsts  # the first index of each rank
+        self._counting = counting  # whether the index increases with the element
         self._rises = all(a < b for a, b in itertools.pairwise(firsts))
         value, index = datatype.form[0], datatype.form[1]
         self._values = [allocate_block(0, value)] * 3
@@ -417,17 +414,17 @@ class IndexedExtreme(State):
             self._indices = [allocate_block(count, indices.dtype) for indices in self._indices]
             self._pairs = np.zeros(count, self.datatype.form)
         self._best, self.free_block, self._spare = (values[:count] for values in self._values)
-        self._from, self._change = (indices[:count] for indices in self._indices)
+        self._best_index, self._change = (indices[:count] for indices in self._indices)
         self._counted = np.arange(start, start + count) if self._counting else 0
         self.nadded = 0
 
     def add(self, _reread: Reread, _not_null: np.ndarray | None = None) -> None:
         """Keep the better of the values so far and the values in the free block, with their indices."""
-        index = np.asarray(self._firsts[int(self.nadded)] + self._counted).astype(self._from.dtype)
+        index = np.asarray(self._firsts[int(self.nadded)] + self._counted).astype(self._best_index.dtype)
         self.nadded += 1
         if self.nadded == 1:
             self._best, self.free_block = self.free_block, self._best
-            self._from[...] = index
+            self._best_index[...] = index
             return
         best, values = self._best, self.free_block
         takes = self._better(values, best)
@@ -439,19 +436,19 @@ class IndexedExtreme(State):
             doubtful |= np.isnan(self._spare)
         if not self._rises:
             tied = (values == best) | (doubtful & (values != values) & (best != best))  # noqa: PLR0124 - both are NaN
-            takes |= tied & (index < self._from)
+            takes |= tied & (index < self._best_index)
         if doubtful.any():  # the bits of a zero or NaN are those of the winner
             np.copyto(self._spare, np.where(takes, values, best), where=doubtful)
-        np.subtract(index, self._from, out=self._change)
+        np.subtract(index, self._best_index, out=self._change)
         self._change *= takes
-        self._from += self._change
+        self._best_index += self._change
         self._best, self._spare = self._spare, self._best
 
     def result(self) -> tuple[np.ndarray, None, None]:
         """Return the pairs."""
         value, index = self.datatype.form.names or ()
         pairs = self._pairs[: len(self._best)]
-        pairs[value], pairs[index] = self._best, self._from
+        pairs[value], pairs[index] = self._best, self._best_index
         return pairs, None, None
 
 
@@ -464,8 +461,8 @@ class Chain:
         for state in states if block.nbytes >= native.LEAST_BYTES else ():
             name, planes = state.compiled()
             if name and state.datatype.form == block.dtype and (add := native.step(name, state.datatype)):
-                places = (ctypes.c_void_p * 2)(address_of(planes[0]), address_of(planes[-1]))
-                steps.append(native.Step(add, places, planes[0].itemsize))
+                pointers = (ctypes.c_void_p * 2)(address_of(planes[0]), address_of(planes[-1]))
+                steps.append(native.Step(add, pointers, planes[0].itemsize))
                 self.states.append(state)
         self._steps = (native.Step * len(steps))(*steps)
 
@@ -499,18 +496,18 @@ def converted(numbers: np.ndarray, form: np.dtype, *, copy: bool = True) -> tupl
     return results, lost if lost.any() else None
 
 
-def either(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
+def union(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
     """Return the union of two masks; None stands for an empty mask."""
     mask = a if b is None else b if a is None else a | b
     return None if mask is None or not mask.any() else mask
 
 
 def make_state(op: Op, datatype: Datatype, nranks: int) -> State:
-    """Return the state of a block."""
+    """Return the state of an op with its rules, for elements of a datatype in `nranks` ranks."""
     rules = op.rules
     kind = (op.exact_state if rules.exact else None) or op.state
     if kind is None:  # an op of MPI
         has_rules = rules.leaves_out or rules.accumulate_in is not None or rules.result_type is not None
-        kind = Chosen if has_rules else State
+        kind = RuledState if has_rules else State
     state: State = kind(op, datatype, nranks)
     return state

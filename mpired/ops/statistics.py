@@ -15,7 +15,7 @@ import numpy as np
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.dtypes import get
 from mpired.ops import exact
-from mpired.ops.state import Chosen, Planes, Reread, converted, either, numbers_of, valid_of
+from mpired.ops.state import Planes, Reread, RuledState, converted, numbers_of, union, valid_of
 
 
 def mean_type(datatype: Datatype) -> Datatype:
@@ -228,7 +228,7 @@ class Range(Planes):
         return self.in_form(numbers, numbers < 0)
 
 
-class Magnitude(Chosen):
+class Magnitude(RuledState):
     """The maximum or minimum of the magnitudes: elements without their sign."""
 
     def step(self, elements: np.ndarray) -> np.ndarray | None:
@@ -236,13 +236,13 @@ class Magnitude(Chosen):
         elements, lost = converted(elements, self.wide_type.form, copy=False)
         magnitudes = np.abs(elements)
         super().step(magnitudes)
-        return either(lost, magnitudes < 0 if magnitudes.dtype.kind == "i" else None)
+        return union(lost, magnitudes < 0 if magnitudes.dtype.kind == "i" else None)
 
 
 class _Gathered(_Numbers):
     """The base of statistics that need the elements of all ranks, and keep them in memory."""
 
-    keeps: tuple[str, ...] = (*Planes.keeps, "_ranks")
+    snapshot_fields: tuple[str, ...] = (*Planes.snapshot_fields, "_ranks")
 
     @property
     def itemsize(self) -> int:  # type: ignore[override] # as in the base
@@ -322,7 +322,7 @@ class ExactVariance(_Gathered):
         infinite = np.isinf(numbers)
         for elements, _ in self.so_far() if infinite.any() else ():
             infinite &= np.isfinite(self.widen(elements)).reshape(self.count, -1).all(axis=1)
-        return super().in_form(numbers, either(wrapped, infinite))
+        return super().in_form(numbers, union(wrapped, infinite))
 
 
 def _zeroed(numbers: np.ndarray, valid: np.ndarray | None) -> np.ndarray:

@@ -18,7 +18,7 @@ from mpired.ops import identity, kernels, statistics
 from mpired.ops.identity import Identity
 from mpired.ops.kernels import Kernel, twinned
 from mpired.ops.op import ANY_USE, Op, Rules, Use, ruled
-from mpired.ops.state import Chosen, State
+from mpired.ops.state import RuledState, State
 from mpired.values import NUMBER
 
 if TYPE_CHECKING:  # few ops are user-defined
@@ -107,9 +107,9 @@ STATISTICS: tuple[Op, ...] = (
                takes=_WIDER, commute=True, method="maximum_absolute_value"),
     _statistic("ABSMIN", ORDERED, "smallest magnitude", statistics.Magnitude, kernel=MIN.kernel,
                takes=_WIDER, commute=True, method="minimum_absolute_value"),
-    _statistic("FIRST", _ANY_TYPE, "element of the first rank", Chosen, kernel=NO_OP.kernel,
+    _statistic("FIRST", _ANY_TYPE, "element of the first rank", RuledState, kernel=NO_OP.kernel,
                nan=_COPIED, rounds=_ROUNDED, lower=kernels.unchanged, is_within=True),
-    _statistic("LAST", _ANY_TYPE, "element of the last rank", Chosen, kernel=REPLACE.kernel,
+    _statistic("LAST", _ANY_TYPE, "element of the last rank", RuledState, kernel=REPLACE.kernel,
                nan=_COPIED, rounds=_ROUNDED, lower=kernels.unchanged, is_within=True),
     _statistic("MEDIAN", ORDERED, "median; mean of the middle two if even", statistics.Quantile,
                gives=statistics.mean_type, takes=_WIDER, synonyms=(np.median,), commute=True, method="median",

@@ -18,7 +18,7 @@ from mpired.formats import Array
 from mpired.formats.convert import as_in
 from mpired.formats.missing import masked, null_error
 from mpired.ops.op import Overflow, Steps, by_op, run, warn_of_overflow
-from mpired.ops.state import Elements, absent, valid_of
+from mpired.ops.state import Elements, fill_value, valid_of
 from mpired.ops.table import REPLACE
 from mpired.windows.origin import Origin, gather, view_at_each_byte
 from mpired.windows.placement import Batch, Pass, WindowSelection
@@ -233,7 +233,7 @@ class BatchElements:
             # Elements that are missing by their value, such as those beyond a valid range, keep it.
             present = marked.valid_mask(elements)
             marked.mark(elements, self._null if present is None else self._null & present)
-        elif self._null.any() and (value := absent(self._datatype, self._op)) is not None:
+        elif self._null.any() and (value := fill_value(self._datatype, self._op)) is not None:
             elements[self._null] = value
         return elements, ~self._null
 

@@ -21,7 +21,7 @@ from mpired.files.urls import check_are_files
 from mpired.formats import RAW, Array, FlatLayout, Format, Layout, Model, format_named, output_format
 from mpired.formats.convert import as_in
 from mpired.formats.memory import MemorySource, masks_of
-from mpired.ops.state import absent
+from mpired.ops.state import fill_value
 
 
 def fetch_layout(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[Format, Layout]:
@@ -70,7 +70,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
             raise UsageError("`fetch`", f"{self._path} is the target; choose another file")
         _, layout = fetch_layout(self._path, self._to, model, op)
         null, elements = masks_of(elements), np.ma.getdata(elements)
-        if null.any() and (value := absent(like.datatype, op)) is not None:
+        if null.any() and (value := fill_value(like.datatype, op)) is not None:
             elements[null] = value
         with calls.errors_name(output.name):
             if isinstance(layout, FlatLayout):
