@@ -149,9 +149,12 @@ def as_ranks(ranks: object, option: str = "ranks", rank_name: str = "rank {}") -
         raise UsageError(option, reason) from None
     arguments: list[RankArgument] = []
     for number, item in enumerate(items):
-        arguments.append(_hide_queries(as_rank(item, rank_name.format(number))))
-        if isinstance(item, str) and "://" not in item and glob.has_magic(item) and not os.path.lexists(item):
+        argument = item if isinstance(item, str) else as_rank(item, rank_name.format(number))
+        if isinstance(argument, str) and "://" in argument:
+            argument = signed(argument)
+        elif isinstance(item, str) and glob.has_magic(item) and not os.path.lexists(item):
             raise UsageError(item, f"is a pattern, and there is no such file; use sorted(glob.glob({item!r}))")
+        arguments.append(argument)
     return arguments
 
 

@@ -77,7 +77,8 @@ class Draft(Place, Scratch):
         self._compression, self._overwrite, self.durable, self._kept_open = compression, overwrite, durable, kept_open
         self.target = target = place if isinstance(place, Target) else None
         self.protocol = "rename" if target else "new file"  # for the summary
-        self._timeout = (target.timeout if target else None) or LockTimeout(context.lock_timeout)
+        self._timeout = target.timeout if target else None
+        self._lock_timeout = context.lock_timeout
         self.content_of: list[str] = []  # other files with content of the draft; it admits only users of all of them
         status = place.status if place else recover_replaced(path, context, overwrite=overwrite)
         with calls.errors_name(path), calls.undoing(self.close):  # the current directory may not exist any more
@@ -118,6 +119,7 @@ class Draft(Place, Scratch):
             if status is not None and not stat.S_ISREG(status.st_mode):
                 reason = f"needs the name {name} for its draft, which something else has"
                 raise OSError(errno.EEXIST, f"{reason}; remove that", self.name)
+            self._timeout = self._timeout or LockTimeout(self._lock_timeout)
             if self._timeout.deadline <= time.monotonic():
                 reason = f"another command writes to it ({name} is there); wait for it, or"
                 raise LockError(self.name, f"{reason} `mpired recover` removes the draft of one that was killed")
@@ -155,7 +157,8 @@ class Draft(Place, Scratch):
 
     def seal(self, new_keys: bytes = b"") -> None:
         """Complete, compress and sync the draft; raise `OSError` for a lack of space or rights."""
-        self.skip(self.old_nbytes, 0)
+        if self.copied < self.old_nbytes:
+            self.skip(self.old_nbytes, 0)
         with self.created() as fd:
             if self.complete is not None:
                 self.complete(self)
@@ -256,7 +259,7 @@ def open_output(
     compression: Compression | None = None,
 ) -> Output:
     """Open an output: a file, an object of a URL, or a stream, such as a FIFO or `-` for standard output."""
-    if is_url(path):
+    if "://" in path and is_url(path):
         from mpired.files.stores import RemoteOutput  # noqa: PLC0415 - most results are files
 
         return RemoteOutput(path, overwrite=overwrite, compression=compression)

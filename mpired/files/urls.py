@@ -123,6 +123,6 @@ def identity(url: str) -> tuple[int, int]:
 def check_are_files(paths: Iterable[object]) -> None:
     """Raise `UsageError` if the path of a file to change is a URL."""
     for path in paths:
-        if isinstance(path, str) and is_url(path):
+        if isinstance(path, str) and "://" in path and is_url(path):
             reason = "is an object of a store, of which no part can be changed, and which cannot be locked"
             raise UsageError(_without_query(path), f"{reason}; copy it to a file, and change that")

@@ -458,7 +458,7 @@ class Chain:
     def __init__(self, states: Sequence[State], block: np.ndarray) -> None:
         self.states: list[State] = []
         steps = []
-        for state in states if block.nbytes >= native.LEAST_BYTES else ():
+        for state in states:
             name, planes = state.compiled()
             if name and state.datatype.form == block.dtype and (add := native.step(name, state.datatype)):
                 pointers = (ctypes.c_void_p * 2)(address_of(planes[0]), address_of(planes[-1]))
