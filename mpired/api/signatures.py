@@ -175,6 +175,6 @@ class _TypeText(str):
 def _suggestion(name: str, flags: Mapping[str, str]) -> str:
     """Return a hint with the keywords that have this name as a flag or a similar name, or else with all keywords."""
     flag = f"--{name.strip('_').replace('_', '-')}"
-    close = [keyword for keyword, flags_of in flags.items() if flag in flags_of.split()]
+    close = [candidate for candidate, own_flags in flags.items() if flag in own_flags.split()]
     close = close or difflib.get_close_matches(name, flags, n=2)
     return f"did you mean {' or '.join(map(repr, close))}?" if close else f"the keywords are {', '.join(flags)}"

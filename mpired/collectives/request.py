@@ -320,9 +320,8 @@ def _set_counts(groups: _Groups, inputs: InputOptions, *, may_grow: bool) -> _Gr
             counted.append(file)
             continue
         like, count = (label, f"{reference[0]} ({reference[1].source.name!r})"), reference[1].buffers[0].count
-        counted.append(
-            file._replace(buffers=tuple(with_stored(a, count=count, counted_like=like) for a in file.buffers))
-        )
+        buffers = tuple(with_stored(array, count=count, counted_like=like) for array in file.buffers)
+        counted.append(file._replace(buffers=buffers))
     files = iter(counted)
     regrouped = tuple(tuple(itertools.islice(files, len(group))) for group in groups)
     return regrouped if reference else _set_counts(regrouped, inputs, may_grow=False)

@@ -51,7 +51,7 @@ _import_error: UsageError | None = None  # of mpi4py
 
 
 def main(command: Callable[[], int], preload: Callable[[], object]) -> int:
-    """Run the command in rank 0 of MPI, and a worker in the other ranks; return the status where there is no MPI.
+    """Run the command in rank 0 of MPI, and a worker in the other ranks; return the status if MPI is missing.
 
     A worker calls `preload` to import modules while the command inspects the files, unless the command looks so small
     that it needs no worker.

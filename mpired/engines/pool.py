@@ -132,7 +132,7 @@ class _Worker:
 
     def end(self) -> None:
         """Kill the process and its group; it has nothing to finish, and might wait for a thread of an op for ever."""
-        for kill in (os.killpg, os.kill):  # there is no group yet if the process has just started
+        for kill in (os.killpg, os.kill):  # a process that has just started has no group yet
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 kill(self._pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):

@@ -84,7 +84,7 @@ class Engine(NamedTuple):
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the first one of a launcher, or there is no launcher."""
+        """Whether this process is the first of its launcher, or has no launcher."""
         numbers = {os.environ.get(self.variables[name]) for name, number in self.started.items() if number != "1"}
         return numbers <= {None, "0"}
 

@@ -288,7 +288,7 @@ def _read_headers(source: Source, library: Library, inputs: InputOptions) -> lis
 def inspect(
     source: Source, inputs: InputOptions, arrays: Sequence[ArrayHeader], library: Library | None = None
 ) -> RankFile:
-    """Describe a file by its arrays, which are all flat if there is no library."""
+    """Describe a file by its arrays, which are all flat without a library."""
     has_library, library = library is not None, library or Library(PiecesFile)
     by_name = {array.name: array for array in arrays}
     combined, kept = select_arrays(source, by_name, inputs)

@@ -168,7 +168,6 @@ class Format(NamedTuple):
             if (values := model.cells.values.get(array.name)) is not None:  # times of all ranks
                 source, stored = MemorySource(array.source.name, values.tobytes()), values.dtype
                 arrays[number] = array._replace(source=source, offset=0, stored=stored, reader=None, isolated=False)
-
         arrays = [array._replace(nullable=array.nulls != 0) for array in arrays]
         carried = [candidate for array in arrays if (candidate := self._storable(array, model)) is not None]
         names = {array.name for array in carried}

@@ -366,18 +366,18 @@ def _open_model(model: Model, stack: ExitStack) -> tuple[h5py.File | None, list[
     return old, [_Result.of(buffer, old, model.cells) for buffer in model.buffers]
 
 
-def _absent_arrays(model: Model, old: h5py.File) -> set[object]:
-    """Return the names and addresses of the arrays of the old file that results do not have."""
+def _absent_arrays(model: Model, nodes: Iterable[hierarchy.Node]) -> set[object]:
+    """Return the names and addresses of the arrays of the old file, with these nodes, that results do not have."""
     names = {buffer.name for buffer in model.buffers if buffer.name == buffer.origin}
     names |= {*model.kept.names} if model.kept else set()
-    nodes = (node for node in hierarchy.walk(old["/"].id) if node.is_array and node.name not in names)
-    return {key for node in nodes for key in (node.name, node.address)}
+    absent = (node for node in nodes if node.is_array and node.name not in names)
+    return {key for node in absent for key in (node.name, node.address)}
 
 
-def _lost_attributes(old: h5py.File, absent: Collection[object]) -> dict[str, str]:
+def _lost_attributes(old: h5py.File, nodes: Iterable[hierarchy.Node], absent: Collection[object]) -> dict[str, str]:
     """Return the attributes with references to absent arrays by `object.attribute`, and why they are left out."""
-    nodes = (node for node in hierarchy.walk(old["/"].id) if node.object and node.address not in absent)
-    names, lost = {node.address: node.name for node in nodes} | {address(old.id): ""}, dict[str, str]()
+    names = {node.address: node.name for node in nodes if node.object and node.address not in absent}
+    names, lost = names | {address(old.id): ""}, dict[str, str]()
     for name in names.values():
         item = old[f"/{name}"]
         for attribute, values in _reference_attributes(item.id):
@@ -392,8 +392,9 @@ def forms(model: Model) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | No
     """Return the forms of results, None if one has to be encoded, their rules for missing elements, lost attributes."""
     with ExitStack() as stack:
         old, results = _open_model(model, stack)
-        absent = () if old is None else _absent_arrays(model, old)
-        lost = {} if old is None or not absent else _lost_attributes(old, absent)
+        nodes = [] if old is None else [*hierarchy.walk(old["/"].id)]
+        absent = _absent_arrays(model, nodes)
+        lost = {} if old is None or not absent else _lost_attributes(old, nodes, absent)
         are_flat = all(result.plist.get_layout() == h5d.CONTIGUOUS for result in results)
         are_flat = are_flat and not any(array.nullable or array.datatype.form.hasobject for array in model.buffers)
         stored = tuple(result.elements for result in results) if are_flat else None
@@ -414,7 +415,8 @@ def _create_file(stack: ExitStack, model: Model, line: str, fd: int, *, early: b
         for result in results:
             _create_dataset(file, result)
     else:
-        absent, names, templates = _absent_arrays(model, old), dict[Any, str](), dict[str, Any]()
+        absent = _absent_arrays(model, hierarchy.walk(old["/"].id))
+        names, templates = dict[Any, str](), dict[str, Any]()
         if early and not absent and _copy_surroundings(model, old, results, fd):
             file = stack.enter_context(_open_target(target))
         else:

@@ -136,7 +136,7 @@ class RankFile(NamedTuple):
     def errors(self, taken: Group | None = None, *, complete: bool = True, keeps: bool = False) -> list[MpiredError]:
         """Return an error for each reason why arrays cannot be combined.
 
-        Unless `complete`, skipped arrays are an error only if there are no others.
+        Unless `complete`, skipped arrays are an error only if all arrays are skipped.
         Hints list the arrays of groups that are `taken` by the op, and the option `keep` if the result `keeps` arrays.
         """
         skipped = self.others if complete or not self.buffers else ()

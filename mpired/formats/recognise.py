@@ -102,9 +102,9 @@ def installed_names() -> dict[str, list[Any]]:
 def _load_installed(name: str) -> Format | str:
     """Return the row of an entry point, or the reason why it cannot be used."""
     entry_points = installed_names()[name]
-    describe_points = installed.describe_points(entry_points)
+    points = installed.describe_points(entry_points)
     if len(entry_points) > 1:
-        return f"is the format of {len(entry_points)} entry points ({describe_points}); remove all but one"
+        return f"is the format of {len(entry_points)} entry points ({points}); remove all but one"
     try:
         with interrupts.defer_signals(), installed.redirect_output():
             row = entry_points[0].load()
@@ -114,7 +114,7 @@ def _load_installed(name: str) -> Format | str:
         if isinstance(row, Format) and row.name == name and row.place:
             return row
         reason = "is not an mpired.formats.Format with this name and a `place`"
-    return f"is an installed format, and {describe_points} {reason}; repair or remove the package"
+    return f"is an installed format, and {points} {reason}; repair or remove the package"
 
 
 def _only_installed(path: str, clue: str, matches: Callable[[Format], bool]) -> Format | None:

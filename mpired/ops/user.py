@@ -220,7 +220,7 @@ class UserKernel:
     place: str  # the name of the op in messages
     load: Callable[[UserKernel], Any]  # returns the code, with `properties` and `apply`
     path: str = ""  # the file with the code, "" for a module or an entry point
-    timeout: float | None = None  # seconds for one application, which includes the loading; None if there is no limit
+    timeout: float | None = None  # seconds for one application, which includes the loading; None without a limit
     isolated: bool = True  # whether the code runs in workers only, where it may raise any exception, also SystemExit
     directory: str = ""  # the directory of a relative path; "" for the working directory of the process
     digest: str = ""  # the digest of the file in the process that pickled the kernel; "" in that process
@@ -307,8 +307,8 @@ def load(kernel: UserKernel) -> Function:
 
 def ambiguity(points: Sequence[Any]) -> str:
     """Return the reason why several entry points of one name cannot be used."""
-    describe_points = installed.describe_points(points)
-    return f"is the name of {len(points)} entry points ({describe_points}); write the place of one instead"
+    places = installed.describe_points(points)
+    return f"is the name of {len(points)} entry points ({places}); write the place of one instead"
 
 
 @functools.cache

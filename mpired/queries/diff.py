@@ -180,8 +180,8 @@ def _describe(buffer: ArrayDifference) -> str:
     """Return the counts of elements and the largest differences of a buffer, for printing."""
     if buffer.reason:
         return f"not compared, {escaped(buffer.reason)}"
-    differing = f"{buffer.differing} of " if buffer.differing else ""
-    phrases = [f"{differing}{buffer.count} x {beside(buffer.datatype, buffer.dtype)}"]
+    share = f"{buffer.differing} of " if buffer.differing else ""
+    phrases = [f"{share}{buffer.count} x {beside(buffer.datatype, buffer.dtype)}"]
     phrases += [f"in {escaped(buffer.units)}"] if buffer.units else []
     phrases += [f"{buffer.missing_in_a} missing in A alone"] if buffer.missing_in_a else []
     phrases += [f"{buffer.missing_in_b} missing in B alone"] if buffer.missing_in_b else []

@@ -30,7 +30,7 @@ def numbers(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
 
 
 def index_of(buffer: Array, element: int) -> tuple[int, ...]:
-    """Return the index of an element in the shape of its buffer, or its number if there is no shape."""
+    """Return the index of an element in the shape of its buffer, or its number without a shape."""
     if buffer.shape is None:
         return (element,)
     order: Any = "F" if buffer.fortran_order else "C"

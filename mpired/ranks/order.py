@@ -84,8 +84,8 @@ def _expand(argument: str, numbers: Sequence[int] | None) -> Iterator[RankArgume
             from mpired.sources import remote  # noqa: PLC0415 - most ranks are files
 
             yield from remote.matching(name)
-        elif paths := sorted(path for path in glob.iglob(name, recursive=True) if not os.path.isdir(path)):
-            yield from paths
+        elif matches := sorted(path for path in glob.iglob(name, recursive=True) if not os.path.isdir(path)):
+            yield from matches
         else:
             raise FileNotFoundError(errno.ENOENT, f"{os.strerror(errno.ENOENT)}, and no file matches", name)
 

@@ -293,7 +293,7 @@ def _derived_types(
 
 
 def component_of(datatype: Datatype) -> Datatype | None:
-    """Return the predefined datatype of all components, with pairs as components; None if there are no components."""
+    """Return the predefined datatype of all components, with pairs as components; None without components."""
     if datatype.structure is None and datatype.group is not Group.DERIVED:
         return datatype
     components = (part for part in datatype.typemap.inside(lambda part: part.is_component) if part.is_component)

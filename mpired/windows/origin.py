@@ -30,7 +30,7 @@ from mpired.windows.placement import Index, WindowSelection, check_layout
 _BLOCK_NBYTES = 1 << 20
 _MAX_OPEN = 16
 _COLUMNS_NBYTES = 20 << 20  # memory of an open file with columns, as measured
-_OPEN_NBYTES = 320 << 20  # memory of all open origins if there is no limit
+_OPEN_NBYTES = 320 << 20  # memory of all open origins without a limit
 _POSITION_NBYTES = 64  # memory for the position of an element in a type map, while positions are computed
 
 OriginLike: TypeAlias = PathLike | RankObject

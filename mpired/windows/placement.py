@@ -53,7 +53,7 @@ class Batch(NamedTuple):
     """Elements of a window that are read, combined and written together."""
 
     ranges: list[tuple[int, int]]  # of bytes of the window, ascending
-    positions: np.ndarray | None  # of each element in the joined ranges, in bytes; `None` if there are no gaps
+    positions: np.ndarray | None  # of each element in the joined ranges, in bytes; `None` without gaps
     passes: Sequence[Pass]  # in order
 
 
@@ -82,7 +82,7 @@ class WindowSelection:
     def of(cls, typemap: TypeMap, component: Datatype, itemsize: int) -> WindowSelection:
         """Return the components of a type map, in its order; each takes `itemsize` bytes in the file."""
         bounds = pieces(typemap, sys.maxsize)
-        assert bounds is not None  # noqa: S101 - there is no limit
+        assert bounds is not None  # noqa: S101 - no map has as many pieces
         starts, ends = bounds.T
         counts = (ends - starts) // component.size
         if not component.typemap.dense:  # a pair with a gap between its value and its index
