@@ -76,7 +76,11 @@ def test_refusals(tmp_path):
         (f"{reduce} --keep x --columns x -o out.parquet", 2, "'x', which is named already"),
         (f"{reduce} --keep key,key -o out.parquet", 2, "'key', which is named already"),
         (f"{reduce} --columns n --keep key -o out.npy", 2, carries),
-        (f"{reduce} --columns n --keep key --to npz", 2, f"{carries} / which cannot mark missing elements of 'key';"),
+        (
+            f"{reduce} --columns n --keep key --to npz",
+            2,
+            f"{carries}, and this one is npz, which cannot mark missing elements of 'key'; leave",
+        ),
         (f"{reduce} --columns n --keep key --in-place", 2, "--in-place / --keep"),
         ("reduce-scatter-block --keep key --op sum a.npy", 2, "--keep"),
     ]

@@ -94,8 +94,9 @@ def test_a_new_directory_goes_with_its_files(unnamed, ranks, tmp_path, monkeypat
     options = {"columns": ["w", "short", "v"], "keep": ["step", "mask"], "output": tmp_path / "new"}
     for number, error in itertools.product(range(3), (OSError(errno.EIO, "no more"), KeyboardInterrupt())):
         monkeypatch.setattr(Draft, "take_free_name", fail_at(number, error))
-        with pytest.raises(type(error)):
+        with pytest.raises(type(error)) as raised:
             mpired.reduce([tmp_path / each for each in ranks], "mean", **options)
+        assert raised.value is error
         assert {*tmp_path.iterdir()} == before
     monkeypatch.setattr(Draft, "take_free_name", take)
     mpired.reduce([tmp_path / each for each in ranks], "mean", **options)
@@ -151,7 +152,11 @@ BROKEN = [
     (lambda folder, _: (folder / SECOND).unlink(), 4, f"bad/{SECOND}: No such file"),
     (lambda _, index: index["weight_map"].update(extra=FIRST), 3, "disagree on the tensor 'extra'"),
     (lambda _, index: index["weight_map"].pop("step"), 3, "model-00001 / disagree on the tensor 'step'"),
-    (lambda _, index: index["weight_map"].update(w="../x.safetensors"), 3, "'../x.safetensors', which is not a file"),
+    (
+        lambda _, index: index["weight_map"].update(w="../x.safetensors"),
+        3,
+        "'../x.safetensors', which is not a file of",
+    ),
     (doubled, 3, "disagree on the tensor 'w'"),
     (lambda _, index: index.pop("weight_map"), 3, "has no `weight_map`"),
 ]
@@ -209,7 +214,11 @@ def test_refusals(ranks, tmp_path):
         ("accumulate --op sum --columns w,v --create n.safetensors c0", 2, "are in several files; name a target that"),
         (f"{mean} one.safetensors -o new/{INDEX}", 2, "is the index of a checkpoint in several files"),
         (f"{mean} c0 c1 -o nowhere/new", 4, "nowhere"),
-        ("allreduce --op sum --columns w c0 c1 -o new/r{rank}.safetensors.index.json", 2, "or {group} into the name"),
+        (
+            "allreduce --op sum --columns w c0 c1 -o new/r{rank}.safetensors.index.json",
+            2,
+            "put {rank}, {stem} or {group} into the name of the directory",
+        ),
         ("reduce --op sum,max --columns w c0 c1 -o new/{op}.safetensors.index.json", 2, "put {op} into the name"),
         ("reduce --op sum --columns w,w c0 c1 -o new", 2, "--columns: names 'w' twice"),
         ("reduce --op sum --columns w --keep w c0 c1 -o new", 2, "--keep: names 'w', which is named already"),

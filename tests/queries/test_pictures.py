@@ -104,6 +104,20 @@ def test_the_map_of_a_plane(order, tmp_path, figures):
     assert mpired.diff(tmp_path / "a.npy", tmp_path / "a.npy", png=png, overwrite=True).equal
 
 
+@each("form", ["NETCDF4", "NETCDF3_CLASSIC"])
+def test_a_map_has_the_places_of_its_file(form, tmp_path, figures):
+    """It has latitudes and longitudes where a file is shown and where two are compared."""
+    for name in "ab":
+        encoding = {"lat": {"zlib": True}} if form == "NETCDF4" else {}
+        field().isel(time=0).to_netcdf(tmp_path / f"{name}.nc", "w", form, engine="netcdf4", encoding=encoding)
+    mpired.diff(tmp_path / "a.nc", tmp_path / "b.nc", png=tmp_path / f"{form}.png")
+    mpired.show(tmp_path / "a.nc", diff=tmp_path / "b.nc", png=tmp_path / f"shown {form}.png")
+    for axes in (figure.axes[0] for figure in figures[-2:]):
+        assert (axes.get_xlabel(), axes.get_ylabel()) == ("lon [degrees_east]", "lat [degrees_north]")
+        for axis, values in ((axes.yaxis, LAT), (axes.xaxis, LON)):
+            assert [axis.get_major_formatter()(i, None) for i in range(len(values))] == [f"{x:g}" for x in values]
+
+
 def test_a_map_on_a_curvilinear_grid(tmp_path, figures):
     """Each cell is at its latitude and longitude, in any order of dimensions, on both sides of 180 degrees."""
     y, x = np.meshgrid(np.arange(6.0), np.arange(9.0), indexing="ij")
@@ -172,6 +186,20 @@ def test_a_picture_appears_as_every_result(tmp_path):
     assert (outcome.status, outcome.err) == (0, "")
     (tmp_path / "link.png").symlink_to("a.npy")
     refused(run("show", "a.npy", "--png", "link.png", "-f", cwd=tmp_path), 2, "is the file of the elements")
+
+
+def test_a_plane_of_a_cube_is_drawn(tmp_path):
+    """As the same numbers in a file of their own, but for the names of the axes."""
+    cube = np.random.default_rng(0).random((3, 20, 30))
+    np.save(tmp_path / "cube.npy", cube)
+    images = []
+    for sliced, plane in (("1", cube[1]), (":,4,2:30", cube[:, 4, 2:30])):
+        np.save(tmp_path / "plane.npy", plane)
+        for words in (("cube.npy", "--slice", sliced), ("plane.npy",)):
+            assert run("show", *words, "-f", "--png", "p.png", cwd=tmp_path).status == 0
+            images.append(pixels(tmp_path / "p.png")[60:430, 75:590])  # the map alone
+        assert np.array_equal(*images[-2:])
+    assert not np.array_equal(images[0], images[2])
 
 
 EXTREME = {
