@@ -152,6 +152,8 @@ def _amount(value: Any) -> float:
 
 def _numbers(value: Any) -> tuple[float, ...]:
     numbers = tuple(map(float, _tuple(value, _number, "number")))
+    if not numbers:
+        raise ValueError("has no number; give one for each rank")
     if not all(map(math.isfinite, numbers)):
         raise ValueError("has a number that is not finite; give finite numbers")
     return numbers
@@ -223,11 +225,14 @@ def _creation(value: Any) -> bool | tuple[int, ...] | None:
 
 
 def _index(value: Any) -> str:
-    """Return the text of an index, such as 3,0:5; in Python the index may be an int, a slice or a tuple of these."""
+    """Return the text of an index, such as 3,0:5; in Python it may be an int, a slice, `...` or a tuple of these."""
     if isinstance(value, str):
         return value
     items = []
-    for item in value if isinstance(value, tuple | list) else [value]:
+    for item in value if isinstance(value, tuple) else [value]:
+        if item is ...:
+            items.append("...")
+            continue
         steps = [] if getattr(item, "step", None) is None else [item.step]
         bounds = [item.start, item.stop, *steps] if isinstance(item, slice) else [item]
         items.append(":".join("" if bound is None else str(_integer(bound)) for bound in bounds))

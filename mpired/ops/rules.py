@@ -294,8 +294,12 @@ def check_rules(op: Op, datatypes: Sequence[Datatype], nranks: int) -> None:
         if len(rules.weights) != nranks:
             values, ranks = number(len(rules.weights), "value"), number(nranks, "rank")
             raise UsageError("`weights`", f"has {values} for {ranks}; give one for each rank")
-        if not math.fsum(rules.weights):
-            raise UsageError("`weights`", "add up to 0, by which nothing can be divided")
+        try:
+            if not math.fsum(rules.weights):
+                raise UsageError("`weights`", "add up to 0, by which nothing can be divided")
+        except OverflowError:
+            reason = "add up to more than a double holds; divide all by one number"
+            raise UsageError("`weights`", reason) from None
     for datatype in datatypes:
         if rules.missing is not None:
             _check_missing(op, datatype, rules.missing)

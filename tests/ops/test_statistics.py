@@ -206,6 +206,8 @@ SENSELESS = [
     ("mean", {"weights": [1, 2], "exact": True}, UsageError, "weighted"),
     ("mean", {"weights": "1,2"}, UsageError, "is one text"),
     ("mean", {"weights": [1, -1]}, UsageError, "add up to 0"),
+    ("mean", {"weights": [1e308, 1e308]}, UsageError, "add up to more than a double holds"),
+    ("mean", {"weights": []}, UsageError, "has no number"),
     ("mean", {"result_type": "int"}, UsageError, "would round"),
     ("median:0.5", {}, UnknownOpError, "median takes nothing"),
     ("mean", {"accumulate_in": "int64_t"}, UsageError, "would round"),
