@@ -255,6 +255,9 @@ def units_of(file: RankFile) -> dict[str, dict[str, str]]:
 
 
 def _date(text: str) -> np.datetime64:
-    """Return the begin of a unit; CF writes dates with or without zeros, such as 2000-1-1."""
-    plain = re.sub(r"\s*(UTC|Z|[+-]0?0:?00)$", "", text.strip())
-    return np.datetime64(re.sub(r"(?<!\d)(\d)(?!\d)", r"0\1", plain), "s")
+    """Return the begin of a unit in UTC; CF writes dates with or without zeros and a zone, such as 2000-1-1 0:00 -6."""
+    plain = re.sub(r"\s*(UTC|Z)$", "", text.strip())
+    zone = re.search(r"(?:(?<=:\d\d)|\s)([+-])(\d\d?):?(\d\d)?$", plain)
+    sign, hours, minutes = zone.groups("0") if zone else ("+", "0", "0")
+    begin = re.sub(r"(?<!\d)(\d)(?!\d)", r"0\1", plain[: zone.start()].rstrip() if zone else plain)
+    return np.datetime64(begin, "s") - int(f"{sign}1") * (int(hours) * 3600 + int(minutes) * 60)

@@ -184,7 +184,8 @@ def test_large_integers_beside_other_numbers(other):
 
 TIMES = [("days since 2000-01-01", "standard", "f8"), ("hours since 2000-1-1 0:0:0", "gregorian", "f8"),
          ("minutes since 1999-12-31", "standard", "f8"), ("days since 2001-01-01", "standard", "f8"),
-         ("days since 2000-01-01", "standard", "i8"), ("hours since 2000-01-02", "standard", "i8")]  # fmt: skip
+         ("days since 2000-01-01", "standard", "i8"), ("hours since 2000-01-02", "standard", "i8"),
+         ("minutes since 2000-01-01 00:00 +01:00", "standard", "f8")]  # fmt: skip
 
 
 @each("one, other", list(itertools.product(TIMES, repeat=2)))
