@@ -182,7 +182,7 @@ def plan_pack(file: PathLike, output: str, options: Options, context: Context, *
     check_no_input([output], [(source, "the records"), (options["types"], "the named datatypes")])
     check_records(source, inputs.offset)
     records = Records.of(source, datatype, inputs.offset, inputs.count)
-    row = output_format(output, options["to"], RAW.name, terminal=terminal)
+    row = output_format(output, options["to"], RAW, terminal=terminal)
     compression = Compression.of(output, None)
     context.check_memory(BASE_NBYTES + row.encoding + (compression.nbytes if compression else 0))
     if inputs.is_external and not row.needs_type:
@@ -193,7 +193,7 @@ def plan_pack(file: PathLike, output: str, options: Options, context: Context, *
     if row.needs_type:
         return packing
     units = Array.of_result(packed.datatype, packing.count, packing.shape, byte_order(stored))
-    return replace(packing, layout=row.prepare(Model(RAW.name, (units,), context=context)))
+    return replace(packing, layout=row.prepare(Model(RAW, (units,), context=context)))
 
 
 @dataclass(frozen=True)

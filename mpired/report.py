@@ -170,7 +170,7 @@ def summarise(call: Call, warnings: Sequence[MpiredWarning]) -> Summary:
         workers=max(plan.jobs for plan in plans),
         root=call.request.options["root"],
         output=",".join(call.request.outputs) or (call.paths[0] if call.request.collective.to_root else "in place"),
-        format=", ".join(sorted({result.format for result in results})) or files[0].format,
+        format=", ".join(sorted({result.format.name for result in results})) or files[0].format.name,
         call=call.request.collective.function,
         noutputs=len(results),
         overflow=[warning.details for warning in warnings if isinstance(warning, OverflowWarning)],
@@ -306,7 +306,7 @@ def describe_call(call: Call) -> Description:
         for result in results:
             nbytes, exact = (None, False) if plan.has_unknown_length else result.nbytes(plan)
             exact = exact and codecs.by_suffix(result.path) is None
-            written.append(PlannedFile(result.path, result.format, nbytes, exact=exact))
+            written.append(PlannedFile(result.path, result.format.name, nbytes, exact=exact))
     written += [PlannedFile(path, path.rpartition(".")[2], None, exact=False) for path in call.sidecars]
     return Description(
         call=figures.call,

@@ -26,7 +26,7 @@ from mpired.files.scratch import Scratch
 from mpired.files.transaction import Output, Transaction, open_output
 from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
-from mpired.formats import Array, ArrayLayout, RankObject, format_named
+from mpired.formats import Array, ArrayLayout, RankObject
 from mpired.options import Options
 from mpired.sources.open import check_no_input
 from mpired.sources.source import Source
@@ -64,7 +64,7 @@ class Call(NamedTuple):
         names = set[str]()
         for result in chain(*self.results):
             names.update(getattr(result.layout, "left_out", ()))
-            if format_named(root.format).has_arrays:
+            if root.format.has_arrays:
                 names.update(root.left_out)
                 if result.format != root.format and root.kept is not None:  # only arrays that `keep` names are carried
                     names |= {*root.kept.names} - {*root.kept.chosen}
@@ -146,7 +146,7 @@ def plan_call(  # noqa: PLR0913 - the parts of a call
     paths = [result.path for result in all_results]
     sidecars: list[str] = []
     if request.provenance is not None:
-        lacking = [result.path for result in all_results if not format_named(result.format).has_provenance]
+        lacking = [result.path for result in all_results if not result.format.has_provenance]
         sidecars = [path + request.provenance.suffix for path in lacking]
     files = (*paths, *sidecars)
     _check_results(all_results, files, request)
@@ -227,7 +227,7 @@ def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Reque
     encoding = 0  # bytes of memory for encoding and uploading a result
     for result in results:
         compression = result.compression.nbytes if result.compression else 0
-        encoding = max(encoding, format_named(result.format).encoding + compression)
+        encoding = max(encoding, result.format.encoding + compression)
     if any("://" in result.path and is_url(result.path) for result in results):
         from mpired.files.stores import sending_nbytes  # noqa: PLC0415 - most results are files
 

@@ -120,7 +120,7 @@ def read_request(
 def _check(request: Request, hints: Collection[str], formats: Collection[str]) -> None:
     """Check the ops on the datatypes of the ranks, for results of these formats; warn of skipped and unsorted ranks."""
     options, groups, skipped = request.options, request.groups, request.skipped
-    row = format_named(groups[0][0].format)
+    row = groups[0][0].format
     if not row.keeps or {*formats} - {row.name}:
         hints = {*hints} - {"keep"}
     for op in request.ops:
@@ -148,9 +148,9 @@ def _check_kept(request: Request) -> None:
     kept: list[KeptContent] = []
     for file in (file for files in groups for file in files):
         if file.kept is None:
-            reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
+            reason = f"carries columns and arrays, and {file.source.name} is {file.format.name}"
             if file.names:
-                reason = f"matches only {file.noun}s of {file.source.name} that are combined; it has"
+                reason = f"matches only {file.format.noun}s of {file.source.name} that are combined; it has"
                 reason = f"{reason} {list_names(file.names)}, and `columns` combines fewer"
             raise UsageError("`keep`", f"{reason}; leave it out")
         kept.append(file.kept)
@@ -313,7 +313,7 @@ def _set_counts(groups: _Groups, inputs: InputOptions, *, may_grow: bool) -> _Gr
     counted = []
     for label, file in ranks:
         if reference is None:
-            counted.append(format_named(file.format).inspect(file.source.seekable(), inputs))
+            counted.append(file.format.inspect(file.source.seekable(), inputs))
             continue
         compare(label, file, reference, inputs)
         if file.buffers[0].count != UNKNOWN_COUNT:

@@ -33,7 +33,6 @@ from mpired.formats import (
     RankFile,
     arrays_in_place,
     cells,
-    format_named,
     output_format,
 )
 from mpired.formats.array import stored_array
@@ -103,7 +102,7 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
         if len(request.ops) > 1 or options["split"] is not None or options["count_valid"] is not None:
             shares = _share_files(shares, request)
         if not collective.whole and len({buffer.count for buffer in receivers[0].buffers}) > 1:
-            reason = f"has {receivers[0].noun}s of different lengths, which are not cut alike"
+            reason = f"has {receivers[0].format.noun}s of different lengths, which are not cut alike"
             raise CountError(receivers[0].source.name, f"{reason}; choose some with `columns`")
         for buffer in senders[0].buffers if any(share.last == BEFORE for share in shares) else ():
             # It raises an error if the op has no neutral element.
@@ -194,13 +193,13 @@ def results_of(group_plan: GroupPlan, request: Request, *, terminal: bool) -> tu
             folder = os.path.normpath(os.path.dirname(path) if path.endswith(INDEX_SUFFIX) else path) if name else ""
             file_path = os.path.join(folder, name) if name else path
             compression = Compression.of(file_path, request.options["level"])
-            results.append(Result(share, file_path, form.name, layout, numbers, folder, compression))
+            results.append(Result(share, file_path, form, layout, numbers, folder, compression))
     return tuple(results)
 
 
 def _index_name(path: str, file: RankFile, form: Format) -> str:
     """Return the name of the index of a result in several files, such as those of its rank; "" for a single file."""
-    is_index, is_like = path.endswith(INDEX_SUFFIX), bool(file.shards) and form.name == file.format
+    is_index, is_like = path.endswith(INDEX_SUFFIX), bool(file.shards) and form == file.format
     if is_index and not is_like:
         reason = f"is the index of a checkpoint in several files, and {file.source.name} is not one; name one file"
         raise UsageError(path, reason)
@@ -216,10 +215,10 @@ def _copy_header(layout: Layout, form: Format, request: Request) -> Layout:
     """Return the layout of a raw result with the bytes before the elements of the root's raw file."""
     file = request.groups[0][request.options["root"]]
     array = stored_array(file.buffers[0])
-    are_raw = form.needs_type and format_named(file.format).needs_type
+    are_raw = form.needs_type and file.format.needs_type
     if not are_raw or not array.offset or array.reader or not isinstance(layout, FlatLayout):
         reason = "is for raw results of a raw file with a header that `offset` skips, and its elements in one piece"
-        formats = f"{file.source.name} is {file.format}, and the result {form.name}"
+        formats = f"{file.source.name} is {file.format.name}, and the result {form.name}"
         raise UsageError("`header='copy'`", f"{reason} behind that; {formats}; leave it out")
     return layout._replace(header_from=array)
 
@@ -236,7 +235,7 @@ def _check_nulls(form: Format, model: Model, file: RankFile, share: Share, reque
 
 def _result_in_place(path: str, file: RankFile, group_plan: GroupPlan, share: Share, request: Request) -> Result:
     """Return the result that replaces the file of its rank (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
-    form, (op,), options = format_named(file.format), request.ops, request.options
+    form, (op,), options = file.format, request.ops, request.options
     is_local = request.inputs.in_place  # reduce-local, which does not have the option
     subject, hint = (
         (path, "`mpired reduce` writes a new file") if is_local else ("`in_place`", f"{op} needs an `output`")
@@ -245,8 +244,8 @@ def _result_in_place(path: str, file: RankFile, group_plan: GroupPlan, share: Sh
     if file.source.packed or file.source.inode is None or file.source.name == STANDARD_INPUT:
         rank = "" if is_local else f"the root's rank, {file.source.name}, "
         raise UsageError(subject, f"{rank}is a stream or compressed and cannot be replaced")
-    if options["to"] not in (None, file.format):
-        raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")
+    if options["to"] not in (None, form.name):
+        raise UsageError("`in_place`", f"keeps the format of the root, {form.name}; leave `to` out")
     for array in file.buffers:
         if (datatype := op.result(array.datatype)) != (stored := stored_array(array).datatype):
             raise UsageError(subject, f"would put {datatype.label} in the place of {stored.label}; {hint}")
@@ -261,11 +260,11 @@ def _result_in_place(path: str, file: RankFile, group_plan: GroupPlan, share: Sh
         replaced = arrays_in_place(file)
         if any(array.count for array in replaced):
             offsets, dtypes = [array.offset for array in replaced], tuple(array.stored for array in replaced)
-            return Result(share, path, form.name, ArrayLayout(lambda _: offsets, dtypes, replaces=tuple(replaced)))
+            return Result(share, path, form, ArrayLayout(lambda _: offsets, dtypes, replaces=tuple(replaced)))
     layout = form.prepare(model._replace(context=request.inputs.context))
     keeping = _keep_surroundings(file, layout, subject, hint if is_local else "")
     # The header stays unless it has the number of elements, and the result has another number.
-    return Result(share, path, form.name, keeping if request.collective.whole or form.needs_type else layout)
+    return Result(share, path, form, keeping if request.collective.whole or form.needs_type else layout)
 
 
 def _keep_surroundings(file: RankFile, layout: Layout, subject: str, hint: str) -> Layout:
@@ -274,7 +273,7 @@ def _keep_surroundings(file: RankFile, layout: Layout, subject: str, hint: str) 
     if isinstance(layout, FlatLayout):
         # A transposed array is replaced by one in the order of the root.
         return FlatLayout(array.stored, keeps_bytes_of=array) if array.reader is None else layout
-    if array.datatype.is_spread and format_named(file.format).needs_type:
+    if array.datatype.is_spread and file.format.needs_type:
         from mpired.formats.spread import spread_encoder  # noqa: PLC0415 - few elements are spread
 
         return Encoder(spread_encoder(array.datatype, array.stored, array))
@@ -313,7 +312,7 @@ def model_of(file: RankFile, group_plan: GroupPlan, share: Share, request: Reque
     are_values = share.fields[0].field in {"", FIELDS[0]}
     has_datatypes = are_values and datatypes == [stored_array(array).datatype for array in file.buffers]
     # A format of arrays gives the dimensions and attributes of its arrays, whatever their datatypes.
-    is_described = has_datatypes or format_named(file.format).has_arrays
+    is_described = has_datatypes or file.format.has_arrays
     model = Model(file.format, tuple(arrays), file.source if is_described else None, file.kept)
     if file.headers:  # of a format with attributes
         names = [next(iter(array.columns), "") for array in arrays]  # of pairs the array of the values

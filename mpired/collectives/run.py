@@ -25,7 +25,7 @@ from mpired.errors import WorkerError
 from mpired.files import calls, copying
 from mpired.files.scratch import Compression, Scratch, StreamOutput
 from mpired.files.transaction import Output
-from mpired.formats import ArrayLayout, Encoder, FlatLayout, Layout, decoding
+from mpired.formats import ArrayLayout, Encoder, FlatLayout, Format, Layout, decoding
 from mpired.formats.array import Array, stored_array
 from mpired.formats.cells import ResultArray
 from mpired.log import Progress, no_progress
@@ -47,7 +47,7 @@ class Result(NamedTuple):
 
     share: Share
     path: str
-    format: str  # name of its row
+    format: Format
     layout: Layout
     numbers: Sequence[int] | None = None  # of the arrays of the share in this file; None for all
     folder: str = ""  # directory of a result in several files, which is made if it does not exist; "" for one file
