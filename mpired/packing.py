@@ -11,7 +11,7 @@ import os
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -93,7 +93,7 @@ class Transfer:
 
     replaced_paths = paths
 
-    def run(self, context: Context, locked: LockedTargets) -> None:
+    def run(self, context: Context, locked: LockedTargets) -> Self:
         """Write and commit the result; `locked` has the lock of a replaced file."""
         compression = Compression.of(self.path, None) if self.target is None else None
         with open_output(
@@ -102,6 +102,7 @@ class Transfer:
             self.write(output, context.progress)
             check_unchanged(self.sources)
             output.commit(context.on_commit)
+        return self
 
     def write(self, output: Output, progress: Progress) -> None:
         """Write the result."""

@@ -158,11 +158,11 @@ def summarise(call: Call, warnings: Sequence[MpiredWarning]) -> Summary:
                 "name": buffer.name,
                 "datatype": str(buffer.datatype),
                 "dtype": dtype_name(buffer.datatype),
-                "count": plans[0].final_count if plans[0].has_unknown_length else buffer.count,
+                "count": ranks[0].count,
                 "stored": buffer.stored.name if buffer.stored.isbuiltin == REGISTERED else None,
                 "unpacked": stored_array(buffer).packed or None,
             }
-            for buffer in elements
+            for buffer, ranks in zip(elements, plans[0].buffers, strict=True)
         ],
         nranks=len(files),
         nbytes=sum(plan.nbytes for plan in plans),

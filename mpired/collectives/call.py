@@ -70,7 +70,7 @@ class Call(NamedTuple):
                     names |= {*root.kept.names} - {*root.kept.chosen}
         return sorted(names, key=root.names.index)
 
-    def run(self, context: Context, locked: LockedTargets) -> None:
+    def run(self, context: Context, locked: LockedTargets) -> Call:
         """Carry out the call and commit all results together; `locked` has the files that they replace."""
         outputs: Output | ChangedFile | Transaction
         provenance, options, paths = self.request.provenance, self.request.options, self.paths
@@ -91,13 +91,16 @@ class Call(NamedTuple):
             )  # fmt: skip
         with outputs:
             drafts = iter([outputs] if isinstance(outputs, Scratch) else cast("Sequence[Output]", outputs.drafts))
-            for plan, results in zip(self.plans, self.results, strict=True):
+            plans = tuple(
                 fill(plan, results, [next(drafts) for _ in results], context, link=options["link"])
+                for plan, results in zip(self.plans, self.results, strict=True)
+            )
             if provenance is not None:
                 for sidecar in drafts:
                     with sidecar.created() as fd:
                         calls.pwrite_all(fd, provenance.text.encode(errors="surrogateescape"), 0)
             outputs.commit(context.on_commit)
+        return self._replace(plans=plans)
 
     def _record(self, provenance: Provenance) -> None:
         """Describe the call in the provenance of its results."""
@@ -138,8 +141,8 @@ def plan_call(  # noqa: PLR0913 - the parts of a call
     except (MpiredError, OSError) as error:
         new = outputs if collective.to_root and not options["overwrite"] else ()
         raise with_others(error, existing_output_errors(new)) from None
-    groups = [*group_plans(request)]
-    results = tuple(results_of(group_plan, request, terminal=terminal) for group_plan in groups)
+    receivers = [*group_plans(request)]
+    results = tuple(results_of(group_plan, request, terminal=terminal) for group_plan in receivers)
     all_results = [*chain(*results)]
     if len(all_results) > 1:
         check_different(all_results, request)
@@ -152,7 +155,7 @@ def plan_call(  # noqa: PLR0913 - the parts of a call
     _check_results(all_results, files, request)
     overwrite = options["in_place"] or options["overwrite"]
     nlocked = sum(map(os.path.isfile, paths)) if overwrite else 0
-    plans = [plan_fold(*pair, request, nlocked=nlocked) for pair in zip(groups, results, strict=True)]
+    plans = [plan_fold(*pair, request, nlocked=nlocked) for pair in zip(receivers, results, strict=True)]
     folders = {result.folder for result in all_results if result.folder and not os.path.isdir(result.folder)}
     layouts = [result.layout for result in all_results if isinstance(result.layout, ArrayLayout)]
     ranges = tuple(extent for layout in layouts for extent in layout.ranges)

@@ -91,8 +91,7 @@ class Plan(NamedTuple):
     max_open: int  # ranks that a worker keeps open, and results
     engine: Engine
     isolated: bool  # whether the work runs in workers only: foreign code, or a library that decodes, may end a process
-    has_unknown_length: bool  # whether all ranks are streams whose count is unknown before their end
-    stream_count: list[int]  # empty, and after the fold the count of streams of unknown length
+    has_unknown_length: bool  # whether all ranks are streams whose count is unknown, as before the fold
     memory: int = 0  # estimated bytes of all processes together
     open_files: int = 0  # maximum for a process
     machines: int = 1  # number of machines of the workers
@@ -116,16 +115,16 @@ class Plan(NamedTuple):
             tasks.append([[segment._replace(ranks=range(*pair)) for segment in segments] for pair in bounds])
         return tasks
 
-    @property
-    def final_count(self) -> int:
-        """The count of streams of unknown length; 0 before the fold."""
-        return (self.stream_count or [0])[-1]
+    def with_count(self, count: int) -> Plan:
+        """Return the plan of streams of unknown length with their count."""
+        buffers = tuple(tuple(rank._replace(count=count) for rank in ranks) for ranks in self.buffers)
+        return self._replace(buffers=buffers, has_unknown_length=False)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all elements of all ranks."""
+        """The bytes of all elements of all ranks; 0 if their count is unknown."""
         if self.has_unknown_length:
-            return len(self.buffers[0]) * self.final_count * self.buffers[0][0].datatype.itemsize
+            return 0
         return sum(len(ranks) * ranks[0].count * stored_array(ranks[0]).datatype.itemsize for ranks in self.buffers)
 
 
@@ -359,7 +358,7 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
     nopen += min(noutputs, planner.max_open) if noutputs > 1 else 0
     return Plan(
         ops, planner.buffers, segments, block_counts, jobs, planner.max_open, planner.engine,
-        isolated=isolated, has_unknown_length=planner.buffers[0][0].count == UNKNOWN_COUNT, stream_count=[],
+        isolated=isolated, has_unknown_length=planner.buffers[0][0].count == UNKNOWN_COUNT,
         memory=max(memory, _RESIDENT_BYTES + encoding),
         open_files=reserved + nopen + planner.pipes * max(0, jobs - _FEW_WORKERS),
         machines=min(planner.machines, jobs), read_ahead=planner.read_ahead, lines=lines,

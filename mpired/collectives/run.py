@@ -14,7 +14,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from mpired import interrupts, log
-from mpired.collectives.fold import Fold, PieceResult, Region, ResultFile, Writers
+from mpired.collectives.fold import Fold, ProgressReport, Region, ResultFile, Writers
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.table import Share, arrays_in, operand
 from mpired.context import Context
@@ -68,8 +68,8 @@ class Result(NamedTuple):
         return {number: array for number, array in arrays if self.numbers is None or number in self.numbers}
 
 
-def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], context: Context, *, link: bool) -> None:
-    """Fold the ranks into the drafts of the results; with `link` equal results are hard links."""
+def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], context: Context, *, link: bool) -> Plan:
+    """Fold the ranks into the drafts of the results, with `link` hard links of equal ones; return the final plan."""
     targets: list[ResultFile] = []
     encoded: list[tuple[Share, Encoder, Output]] = []
     originals: list[tuple[Layout, Output]] = []
@@ -94,17 +94,18 @@ def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], contex
     if encoded:
         shares = [share for share, _, _ in encoded]
         missing = [layout.missing for _, layout, _ in encoded]
-        with folded(plan, shares, encoded[0][-1], context, targets=targets, missing=missing) as arrays:
+        with folded(plan, shares, encoded[0][-1], context, targets=targets, missing=missing) as (final, arrays):
             for (_, encoder, draft), elements in zip(encoded, arrays, strict=True):
                 with draft.created() as fd, log.step("encoding results"):
                     encoder.encode(elements, fd)
     else:
-        fold(plan, targets, context)
+        final = fold(plan, targets, context)
     for layout, draft in originals:
         if plan.has_unknown_length or isinstance(layout, ArrayLayout):
-            _finish_headers(layout, draft, plan)
+            _finish_headers(layout, draft, final)
     for original, draft in copies:  # of a transaction, which has several drafts
         cast("Draft", draft).copy_from(cast("Draft", original), link=link)
+    return final
 
 
 def _start_stream(result: Result, layout: FlatLayout, output: StreamOutput, plan: Plan) -> ResultFile | None:
@@ -152,16 +153,12 @@ def _start_arrays(result: Result, layout: ArrayLayout, draft: Output, plan: Plan
 
 def _finish_headers(layout: Layout, draft: Output, plan: Plan) -> None:
     """Write the parts of a file that depend on its elements or on their number."""
-    if isinstance(layout, FlatLayout) and layout.head_of and plan.has_unknown_length:
+    if isinstance(layout, FlatLayout) and layout.head_of:
         with draft.created() as fd:
-            calls.pwrite_all(fd, layout.head_of(plan.final_count), 0)
+            calls.pwrite_all(fd, layout.head_of(plan.firsts[0].count), 0)
     if isinstance(layout, ArrayLayout) and layout.finish:
-        with log.step("completing results"), calls.errors_name(draft.name):
-            fd = draft.shared.open()
-            try:
-                layout.finish(fd)
-            finally:
-                calls.close_quietly(fd)
+        with log.step("completing results"), draft.created() as fd:
+            layout.finish(fd)
 
 
 @contextmanager
@@ -173,8 +170,8 @@ def folded(
     *,
     targets: Sequence[ResultFile] = (),  # other files of results
     missing: Sequence[Sequence[Missing | None]] = (),  # of each share the fill values of its arrays
-) -> Generator[list[list[Array]], None, None]:
-    """Fold all segments into a scratch file, and give the arrays of each share of the result, of native elements."""
+) -> Generator[tuple[Plan, list[list[Array]]], None, None]:
+    """Fold all segments into a scratch file, and give the final plan, and the native arrays of each share."""
     with Scratch(*((output.directory, output.name) if output else ())) as scratch:
         scratch_targets: dict[object, ResultFile] = {}  # by the share without its rank
         end = 0
@@ -185,19 +182,17 @@ def folded(
                 scratch_targets[share[1:]] = target
         if not plan.has_unknown_length:
             scratch.allocate(end)
-        fold(plan, [*targets, *scratch_targets.values()], context)
+        plan = fold(plan, [*targets, *scratch_targets.values()], context)
         source = LocalSource(scratch.name, scratch.shared.path)
         arrays: dict[object, list[Array]] = {}
         for key, target in scratch_targets.items():
             arrays[key] = []
             results = arrays_in(target.share, plan.ops, plan.firsts)
             for result, region in zip(results, target.regions.values(), strict=True):
-                count = plan.final_count if plan.has_unknown_length else target.share.count_of(result.rank.count)
-                array = Array(
-                    source, result.datatype, count, region.stored, region.offset, mask_offset=region.mask_offset
-                )
-                arrays[key].append(array._replace(name=result.name))
-        yield [arrays[share[1:]] for share in shares]
+                count = target.share.count_of(result.rank.count)
+                array = Array(source, result.datatype, count, region.stored, region.offset, name=result.name)
+                arrays[key].append(array._replace(mask_offset=region.mask_offset))
+        yield plan, [arrays[share[1:]] for share in shares]
 
 
 def _scratch_regions(share: Share, missing: Sequence[Missing | None], plan: Plan, end: int) -> tuple[list[Region], int]:
@@ -212,8 +207,8 @@ def _scratch_regions(share: Share, missing: Sequence[Missing | None], plan: Plan
     return regions, end
 
 
-def fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
-    """Fold all segments into files."""
+def fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> Plan:
+    """Fold all segments into files; return the plan with the counts of streams that were read to their end."""
     is_sent = not plan.engine.same_host
     drafts = [target.file for target in targets if target.file.inode[1]]
     # Workers of a launcher write several results themselves, if all of them can write into the folders.
@@ -222,22 +217,23 @@ def fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
 
         sample = {os.path.dirname(draft.path): draft for draft in drafts}  # a draft in each folder
         is_sent = not probe.all_write(plan.engine.runner, list(sample.values()))
-    is_function = any(op.is_function for op in plan.ops)
+    is_function, pieces = any(op.is_function for op in plan.ops), list[ProgressReport]()
     with closing(decoding.Decoder()) if is_function else nullcontext() as decoder, ExitStack() as stack:
         decoded = plan
         if decoder is not None:  # a function runs in this process, and libraries decode in a worker
             decoded = plan._replace(buffers=tuple(tuple(map(decoder.decoding, ranks)) for ranks in plan.buffers))
         work = stack.enter_context(closing(Fold(decoded, tuple(targets), sends=is_sent)))
-        reports = run_segments(plan, work, context)
-        pieces = list(_write_received(plan, targets, reports) if is_sent else reports)
-    if plan.has_unknown_length or any(piece.overflow or piece.nunset or piece.nmasked for piece in pieces):
+        reports = stack.enter_context(run_segments(plan, work, context))
+        for piece in _write_received(plan, targets, reports) if is_sent else reports:
+            interrupts.raise_pending()
+            pieces.append(piece)
+    if any(piece.overflow or piece.nunset or piece.nmasked for piece in pieces):
         _report(plan, targets, pieces)
+    return plan.with_count(max(piece.stop for piece in pieces)) if plan.has_unknown_length else plan
 
 
-def _report(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[PieceResult]) -> None:
-    """Set the final count of streams; warn of overflows, of elements never written, and of masked elements."""
-    if plan.has_unknown_length:
-        plan.stream_count.append(max(piece.stop for piece in pieces))
+def _report(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[ProgressReport]) -> None:
+    """Warn of overflows, of elements never written, and of masked elements."""
     for overflow in by_op(overflow for piece in pieces for overflow in piece.overflow):
         op, ranks = plan.ops[overflow.op], plan.buffers[overflow.buffer]
         name = ranks[0].name if len(plan.buffers) > 1 else ""
@@ -250,7 +246,7 @@ def _report(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[PieceRes
         _report_masked(plan, targets, pieces)
 
 
-def _report_masked(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[PieceResult]) -> None:
+def _report_masked(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[ProgressReport]) -> None:
     """Warn of valid elements of results that are equal to a fill value of their array."""
     masked: dict[tuple[int, int], tuple[ResultArray, Missing]] = {}  # by the numbers of the buffer and the op
     for target in targets:
@@ -266,8 +262,10 @@ def _report_masked(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[P
             log.warn(log.masked_warning(count, name, missing.text, hint))
 
 
-def _write_received(plan: Plan, targets: Sequence[ResultFile], pieces: Iterable[PieceResult]) -> Iterator[PieceResult]:
-    """Write the block results that workers on other machines send, and yield the piece results without them."""
+def _write_received(
+    plan: Plan, targets: Sequence[ResultFile], pieces: Iterable[ProgressReport]
+) -> Iterator[ProgressReport]:
+    """Write the block results that workers on other machines send, and yield the reports without them."""
     writers, buffer = None, -1
     with ExitStack() as stack:
         for piece in pieces:
@@ -287,8 +285,9 @@ def _write_received(plan: Plan, targets: Sequence[ResultFile], pieces: Iterable[
 _P = TypeVar("_P")  # progress of a segment, with `nbytes`, the number of bytes read since the last one
 
 
-def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: Context) -> Generator[_P, None, None]:
-    """Let the engine work on all segments of a plan; yield the progress of all segments, in any order."""
+@contextmanager
+def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: Context) -> Iterator[Iterable[_P]]:
+    """Let the engine work on all segments of a plan; the block takes their progress, in any order."""
     if log.collected:
         blocks = ", ".join(map(str, plan.block_counts))
         log.plan(f"segments {len(plan.segments)}, elements in a block {blocks}, ranks open at once {plan.max_open}")
@@ -306,9 +305,7 @@ def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: C
     with log.step("combining the ranks"), closing(progress):
         is_watched = context.progress is not no_progress
         try:
-            for piece in _show_progress(progress, context.progress, plan.nbytes) if is_watched else progress:
-                interrupts.raise_pending()
-                yield piece
+            yield _show_progress(progress, context.progress, plan.nbytes) if is_watched else progress
         except WorkerError as error:
             if not pool.is_crash(error):
                 raise

@@ -373,14 +373,15 @@ def _compare_elements(
     pairs, picture = comparison.pairs, None
     totals = [_Differences() for _ in pairs]
     maps: dict[int, DifferenceMap] = {}  # of the first arrays that differ
-    for piece in run_segments(comparison.plan, comparison, context):
-        for positions in piece.positions:
-            if piece.buffer not in maps:
-                maps[piece.buffer] = DifferenceMap(pairs[piece.buffer].shaped, file)
-            maps[piece.buffer].add(positions)
-            if len(maps) > drawing().MAX_BUFFERS:
-                del maps[max(maps)]
-        totals[piece.buffer] = comparison.merge(totals[piece.buffer], piece._replace(positions=()))
+    with run_segments(comparison.plan, comparison, context) as pieces:
+        for piece in track(pieces):
+            for positions in piece.positions:
+                if piece.buffer not in maps:
+                    maps[piece.buffer] = DifferenceMap(pairs[piece.buffer].shaped, file)
+                maps[piece.buffer].add(positions)
+                if len(maps) > drawing().MAX_BUFFERS:
+                    del maps[max(maps)]
+            totals[piece.buffer] = comparison.merge(totals[piece.buffer], piece._replace(positions=()))
     buffers = (*map(_ArrayPair.describe, pairs, totals), *result.buffers)
     examples = tuple(example for total in totals for _, example in total.examples)[: comparison.nexamples]
     equal = not any(buffer.differing or buffer.reason for buffer in buffers)
