@@ -12,7 +12,7 @@ from mpired.api.signatures import as_path, as_rank, as_ranks, with_options
 from mpired.attempts import retry
 from mpired.collectives.call import plan_call, plan_fold
 from mpired.collectives.request import Request, read_request
-from mpired.collectives.results import group_plans, model_of
+from mpired.collectives.results import model_of, plan_groups
 from mpired.collectives.run import folded
 from mpired.collectives.table import COLLECTIVES, DEFAULTS
 from mpired.context import Context
@@ -68,13 +68,11 @@ def _documented(declared: Callable[..., Any]) -> Callable[..., Any]:
 def _results(request: Request, *, by_op: bool) -> list[list[Any]]:
     """Return the results of each rank of each group, None if it gets none; with `by_op` by the names of the ops."""
     groups = []
-    for group_plan in group_plans(request):
-        files = request.groups[group_plan.number]
-        arrays: list[Any] = [None] * len(files)
-        plan = plan_fold(group_plan, (), request)
-        with folded(plan, group_plan.shares, None, request.inputs.context) as (_, results):
-            for share, buffers in zip(group_plan.shares, results, strict=True):
-                result: Any = as_arrays(buffers, model_of(files[share.rank], group_plan, share, request))
+    for group in plan_groups(request):
+        arrays: list[Any] = [None] * len(group.receivers)
+        with folded(plan_fold(group), group.shares, None, request.inputs.context) as (_, results):
+            for share, buffers in zip(group.shares, results, strict=True):
+                result: Any = as_arrays(buffers, model_of(group, share))
                 if by_op:
                     result = (arrays[share.rank] or {}) | {labels(request.ops)[share.fields[0].op]: result}
                 arrays[share.rank] = result

@@ -12,15 +12,17 @@ from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import NamedTuple, TypeAlias
 
-from mpired.collectives.table import operand
+from mpired.collectives.table import Share, arrays_in, operand
 from mpired.context import BASE_NBYTES, NO_LIMITS, RESERVED, STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
 from mpired.engines import LOCAL, Engine, Limits
 from mpired.engines.table import IN_FLIGHT, SMALL_NBYTES, Lines
 from mpired.errors import UsageError
 from mpired.files import calls, mounts
 from mpired.files.lock import descriptors_of
-from mpired.formats import Array, RankFile
+from mpired.files.scratch import Compression
+from mpired.formats import Array, FlatLayout, Format, Layout, RankFile
 from mpired.formats.array import UNKNOWN_COUNT, stored_array, with_memory_limit
+from mpired.formats.cells import ResultArray
 from mpired.ops import Op
 from mpired.ops.state import make_state
 from mpired.sources.local import LocalSource
@@ -80,6 +82,32 @@ class Segment(NamedTuple):
     ranks: range | None = None  # None for all ranks
 
 
+class Result(NamedTuple):
+    """A file with the share of a rank."""
+
+    share: Share
+    path: str
+    format: Format
+    layout: Layout
+    numbers: Sequence[int] | None = None  # of the arrays of the share in this file; None for all
+    folder: str = ""  # directory of a result in several files, which is made if it does not exist; "" for one file
+    compression: Compression | None = None  # None if the file is not compressed
+
+    def nbytes(self, plan: Plan) -> tuple[int, bool]:
+        """Return the bytes of the file, and whether they are exact: of encoded elements only their number is known."""
+        if isinstance(self.layout, FlatLayout):
+            surroundings = self.layout.keeps_bytes_of
+            tail = 0 if surroundings is None else max(0, surroundings.source.nbytes - surroundings.end)
+            return self.layout.end(self.share.count_of(plan.buffers[0][0].count)) + tail, True
+        arrays = self.arrays(plan).values()
+        return sum(self.share.count_of(array.rank.count) * array.datatype.itemsize for array in arrays), False
+
+    def arrays(self, plan: Plan) -> dict[int, ResultArray]:
+        """Return the arrays in the file, by their numbers in the share."""
+        arrays = enumerate(arrays_in(self.share, plan.ops, plan.firsts))
+        return {number: array for number, array in arrays if self.numbers is None or number in self.numbers}
+
+
 class Plan(NamedTuple):
     """A reduction that is ready to run."""
 
@@ -99,6 +127,7 @@ class Plan(NamedTuple):
     # The workers of each line of stages, if the ranks are spread over workers: each line has some of the elements, and
     # each of its stages some of the ranks, in rank order. Empty if each worker reads all ranks.
     lines: Lines = ()
+    results: tuple[Result, ...] = ()  # the files of results; empty in workers
 
     @property
     def firsts(self) -> list[Array]:

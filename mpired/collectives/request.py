@@ -19,7 +19,7 @@ from mpired.context import Context
 from mpired.datatypes import DATATYPES, Datatype, Group
 from mpired.datatypes.pairs import INDICES, VALUES, column_names
 from mpired.errors import DatatypeError, InputWarning, OpError, UsageError
-from mpired.formats import InputOptions, RankFile, decoding, format_named
+from mpired.formats import Format, InputOptions, RankFile, decoding, format_named
 from mpired.formats.array import UNKNOWN_COUNT, with_stored
 from mpired.formats.derived import GeneratedIndices, Widening, widen_array, with_indices
 from mpired.formats.rank import KeptContent, list_names, reasons
@@ -49,7 +49,6 @@ class Request(NamedTuple):
     arguments: Sequence[Sequence[RankArgument]]  # of the ranks of each group
     inputs: InputOptions
     options: Options  # all options of the call
-    op_files: tuple[str, ...] = ()  # paths of the files of user-defined ops
     outputs: Sequence[str] = ()  # paths or patterns of the results; empty for arrays and for results in place
     provenance: Provenance | None = None  # the record of the origin of the results; None without a record
     skipped: tuple[Skipped, ...] = ()  # unusable ranks
@@ -109,19 +108,17 @@ def read_request(
         provenance = Provenance(context)
     request = Request(
         collective, op_list, groups, groups[-1:] if collective.to_root else groups, arguments, inputs, options,
-        op_files=tuple(path for op in op_list if op.isolated and (path := cast("Any", op.kernel).path)),
-        outputs=outputs, provenance=provenance,
-        skipped=tuple(skipped for group in opened for skipped in group.skipped),
+        outputs, provenance, tuple(skipped for group in opened for skipped in group.skipped),
     )  # fmt: skip
-    _check(request, hints, {form.name for form in formats if form})
+    _check(request, hints, formats)
     return request
 
 
-def _check(request: Request, hints: Collection[str], formats: Collection[str]) -> None:
+def _check(request: Request, hints: Collection[str], formats: Sequence[Format | None]) -> None:
     """Check the ops on the datatypes of the ranks, for results of these formats; warn of skipped and unsorted ranks."""
     options, groups, skipped = request.options, request.groups, request.skipped
     row = groups[0][0].format
-    if not row.keeps or {*formats} - {row.name}:
+    if not row.keeps or any(form not in (None, row) for form in formats):
         hints = {*hints} - {"keep"}
     for op in request.ops:
         buffers = [(buffer.name, operand(op, buffer).datatype) for buffer in groups[0][0].buffers]

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mpired import codecs, ops
+from mpired.collectives.plan import Result
 from mpired.collectives.request import Request
-from mpired.collectives.run import Result
 from mpired.collectives.table import BEFORE, OpField, Share, arrays_in, operand
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_name
@@ -82,13 +82,15 @@ def check_different(results: Sequence[Result], request: Request) -> None:
 class GroupPlan(NamedTuple):
     """The fold for a group that receives results."""
 
+    request: Request
     number: int  # of the group
+    receivers: tuple[RankFile, ...]  # the ranks of the group
     senders: tuple[RankFile, ...]  # the ranks that are combined
     shares: tuple[Share, ...]  # of the ranks of the group
     times: tuple[cells.RankTime, ...] = ()  # of the senders; empty if all have the same time
 
 
-def group_plans(request: Request) -> Iterator[GroupPlan]:
+def plan_groups(request: Request) -> Iterator[GroupPlan]:
     """Yield the plan of each group that receives results; of two groups each receives the other's (MPI-4.1, 6.9.1)."""
     collective, options = request.collective, request.options
     counts = options["counts"], options["counts_b"]
@@ -110,7 +112,7 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
         senders = senders[: max([1, *(share.last + 1 for share in shares)])]
         kept = [file.kept for file in senders]
         times = cells.times(kept, [file.kept for file in receivers]) if kept[0] is not None else ()
-        yield GroupPlan(i, senders, shares, times)
+        yield GroupPlan(request, i, receivers, senders, shares, times)
 
 
 def _share_files(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
@@ -146,9 +148,10 @@ def _share_files(shares: Sequence[Share], request: Request) -> tuple[Share, ...]
     )
 
 
-def _paths(group_plan: GroupPlan, request: Request) -> list[str]:
+def _paths(group: GroupPlan) -> list[str]:
     """Return the paths of the results of a group; without an output each replaces the file of its rank."""
-    ranks = [(share.rank, request.arguments[group_plan.number][share.rank]) for share in group_plan.shares]
+    request = group.request
+    ranks = [(share.rank, request.arguments[group.number][share.rank]) for share in group.shares]
     if not (outputs := request.outputs):
         for rank, argument in ranks:
             if not isinstance(argument, str):
@@ -160,25 +163,25 @@ def _paths(group_plan: GroupPlan, request: Request) -> list[str]:
         return [path for paths_of_output in paths for path in paths_of_output]
     nranks = len(ranks) // len(outputs)  # the shares of the second output follow those of the first
     parts = ((pattern, ranks[i * nranks : (i + 1) * nranks]) for i, pattern in enumerate(outputs))
-    return [path for pattern, part in parts for path in _expand_pattern(pattern, "ab"[group_plan.number], part)]
+    return [path for pattern, part in parts for path in _expand_pattern(pattern, "ab"[group.number], part)]
 
 
-def results_of(group_plan: GroupPlan, request: Request, *, terminal: bool) -> tuple[Result, ...]:
+def results_of(group: GroupPlan, *, terminal: bool) -> tuple[Result, ...]:
     """Return the results of a group, each with its path and its layout."""
-    inputs, results = request.inputs, list[Result]()
+    request, results = group.request, list[Result]()
     files: list[tuple[str, Sequence[int] | None, Layout]] = []  # names in a directory, numbers of arrays, layouts
-    for path, share in zip(_paths(group_plan, request), group_plan.shares, strict=True):
-        file = request.groups[group_plan.number][share.rank]
+    for path, share in zip(_paths(group), group.shares, strict=True):
+        file, inputs = group.receivers[share.rank], request.inputs
         if request.options["in_place"]:
-            results.append(_result_in_place(path, file, group_plan, share, request))
+            results.append(_result_in_place(path, group, share))
             continue
         # Equal results have the layout of the first of them.
         if not results or not request.collective.alike or results[-1].share.fields != share.fields:
-            model = model_of(file, group_plan, share, request)
+            model = model_of(group, share)
             output = f"{path}/" if file.shards and os.path.isdir(path) else path
             form = output_format(output, request.options["to"], model.format, terminal=terminal)
             if any(array.nullable for array in model.buffers):
-                _check_nulls(form, model, file, share, request)
+                _check_nulls(form, model, group, share)
             if form.needs_type and (inputs.byte_order or inputs.datarep):  # of the raw result, too
                 model = model.declared(inputs)
             model = model._replace(provenance=request.provenance, context=inputs.context)
@@ -223,9 +226,9 @@ def _copy_header(layout: Layout, form: Format, request: Request) -> Layout:
     return layout._replace(header_from=array)
 
 
-def _check_nulls(form: Format, model: Model, file: RankFile, share: Share, request: Request) -> None:
+def _check_nulls(form: Format, model: Model, group: GroupPlan, share: Share) -> None:
     """Raise `UsageError` if a result may have nulls that its format cannot store."""
-    results = arrays_in(share, request.ops, file.buffers)
+    results = arrays_in(share, group.request.ops, group.receivers[share.rank].buffers)
     for array, result in zip(model.buffers, results, strict=True):
         if array.nullable and not form.has_nulls and not ops.has_fill_value(result.op, result.rank.datatype):
             lengths = {buffer.count for buffer in model.buffers}
@@ -233,8 +236,9 @@ def _check_nulls(form: Format, model: Model, file: RankFile, share: Share, reque
             raise ops.null_result_error(result.op, array.datatype, form.name, f"use `to='parquet'`{columns}")
 
 
-def _result_in_place(path: str, file: RankFile, group_plan: GroupPlan, share: Share, request: Request) -> Result:
+def _result_in_place(path: str, group: GroupPlan, share: Share) -> Result:
     """Return the result that replaces the file of its rank (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
+    request, file = group.request, group.receivers[share.rank]
     form, (op,), options = file.format, request.ops, request.options
     is_local = request.inputs.in_place  # reduce-local, which does not have the option
     subject, hint = (
@@ -253,8 +257,10 @@ def _result_in_place(path: str, file: RankFile, group_plan: GroupPlan, share: Sh
         combined = tuple(name for array in file.buffers for name in array.columns)
         kept = form.inspect(file.source, request.inputs._replace(columns=combined, keep=("*",))).kept
         file = file._replace(kept=kept)
-    model = model_of(file, group_plan, share, request)
-    _check_nulls(form, model, file, share, request)
+        receivers = [*group.receivers[: share.rank], file, *group.receivers[share.rank + 1 :]]
+        group = group._replace(receivers=tuple(receivers))
+    model = model_of(group, share)
+    _check_nulls(form, model, group, share)
     is_plain = model.cells == Cells() and not any(array.nullable for array in model.buffers)
     if request.collective.to_root and form.has_arrays and is_plain:
         replaced = arrays_in_place(file)
@@ -284,12 +290,13 @@ def _keep_surroundings(file: RankFile, layout: Layout, subject: str, hint: str) 
     return layout
 
 
-def model_of(file: RankFile, group_plan: GroupPlan, share: Share, request: Request) -> Model:
-    """Return the model of a result of a rank with this file.
+def model_of(group: GroupPlan, share: Share) -> Model:
+    """Return the model of the result with a share.
 
     It has the count of the share, without the rank's shape if that is a part of the elements, and the header or schema
-    of the file if that describes the datatypes of the result.
+    of the rank's file if that describes the datatypes of the result.
     """
+    request, file = group.request, group.receivers[share.rank]
     results, arrays = list(arrays_in(share, request.ops, file.buffers)), list[Array]()
     for result in results:
         array = result.rank.result
@@ -303,9 +310,9 @@ def model_of(file: RankFile, group_plan: GroupPlan, share: Share, request: Reque
         elif result.field or result.datatype != array.datatype:
             array = array.of_field(result.datatype, result.field)
         if result.op.rules.nulls != "error" and result.field != VALID:
-            senders = [sender.buffers[result.buffer] for sender in group_plan.senders[: share.last + 1]]
+            senders = [sender.buffers[result.buffer] for sender in group.senders[: share.last + 1]]
             has_nulls = [stored_array(sender).nulls != 0 for sender in senders]
-            datatype = operand(result.op, group_plan.senders[0].buffers[result.buffer]).datatype
+            datatype = operand(result.op, group.senders[0].buffers[result.buffer]).datatype
             array = array._replace(nullable=ops.may_be_null(result.op, datatype, has_nulls))
         arrays.append(array)
     datatypes = [array.datatype for array in arrays]
@@ -317,5 +324,5 @@ def model_of(file: RankFile, group_plan: GroupPlan, share: Share, request: Reque
     if file.headers:  # of a format with attributes
         names = [next(iter(array.columns), "") for array in arrays]  # of pairs the array of the values
         results = [result._replace(name=name) for result, name in zip(results, names, strict=True)]
-        model = model._replace(cells=cells.cells(file, group_plan.times[: share.last + 1], results, share.last + 1))
+        model = model._replace(cells=cells.cells(file, group.times[: share.last + 1], results, share.last + 1))
     return model

@@ -11,11 +11,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mpired import interrupts, log
 from mpired.collectives.fold import Fold, ProgressReport, Region, ResultFile, Writers
-from mpired.collectives.plan import Plan, Segment
+from mpired.collectives.plan import Plan, Result, Segment
 from mpired.collectives.table import Share, arrays_in, operand
 from mpired.context import Context
 from mpired.datatypes.pairs import VALID
@@ -23,9 +23,9 @@ from mpired.engines import LOCAL, pool
 from mpired.engines.worker import be_quiet
 from mpired.errors import WorkerError
 from mpired.files import calls, copying
-from mpired.files.scratch import Compression, Scratch, StreamOutput
+from mpired.files.scratch import Scratch, StreamOutput
 from mpired.files.transaction import Output
-from mpired.formats import ArrayLayout, Encoder, FlatLayout, Format, Layout, decoding
+from mpired.formats import ArrayLayout, Encoder, FlatLayout, Layout, decoding
 from mpired.formats.array import Array, stored_array
 from mpired.formats.cells import ResultArray
 from mpired.log import Progress, no_progress
@@ -42,33 +42,7 @@ if TYPE_CHECKING:
 _ALIGNMENT = 64  # of arrays in a scratch file
 
 
-class Result(NamedTuple):
-    """A file with the share of a rank."""
-
-    share: Share
-    path: str
-    format: Format
-    layout: Layout
-    numbers: Sequence[int] | None = None  # of the arrays of the share in this file; None for all
-    folder: str = ""  # directory of a result in several files, which is made if it does not exist; "" for one file
-    compression: Compression | None = None  # None if the file is not compressed
-
-    def nbytes(self, plan: Plan) -> tuple[int, bool]:
-        """Return the bytes of the file, and whether they are exact: of encoded elements only their number is known."""
-        if isinstance(self.layout, FlatLayout):
-            surroundings = self.layout.keeps_bytes_of
-            tail = 0 if surroundings is None else max(0, surroundings.source.nbytes - surroundings.end)
-            return self.layout.end(self.share.count_of(plan.buffers[0][0].count)) + tail, True
-        arrays = self.arrays(plan).values()
-        return sum(self.share.count_of(array.rank.count) * array.datatype.itemsize for array in arrays), False
-
-    def arrays(self, plan: Plan) -> dict[int, ResultArray]:
-        """Return the arrays in the file, by their numbers in the share."""
-        arrays = enumerate(arrays_in(self.share, plan.ops, plan.firsts))
-        return {number: array for number, array in arrays if self.numbers is None or number in self.numbers}
-
-
-def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], context: Context, *, link: bool) -> Plan:
+def fill(plan: Plan, drafts: Sequence[Output], context: Context, *, link: bool) -> Plan:
     """Fold the ranks into the drafts of the results, with `link` hard links of equal ones; return the final plan."""
     targets: list[ResultFile] = []
     encoded: list[tuple[Share, Encoder, Output]] = []
@@ -76,7 +50,7 @@ def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], contex
     copies: list[tuple[Output, Output]] = []
     firsts: dict[object, Output] = {}  # the first draft of each share and layout
     counted: set[object] = set()  # shares whose masked elements are counted in one of their files
-    for result, draft in zip(results, drafts, strict=True):
+    for result, draft in zip(plan.results, drafts, strict=True):
         layout, share = result.layout, result.share[1:]
         original = firsts.setdefault((share, id(layout)), draft)
         if original is not draft and (link or not isinstance(layout, FlatLayout | ArrayLayout)):
