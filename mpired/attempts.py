@@ -116,16 +116,16 @@ def _check_dry_run(planned: Planned, existing: Sequence[str], context: Context) 
     for path in _updated(existing, planned.sources) if existing else ():
         lock.check_reach(path)
     new = [*planned.folders, *(path for path in planned.paths if os.path.dirname(path) not in planned.folders)]
-    check_results(new, context, overwrite=planned.overwrite, replaced_paths=planned.replaced_paths)
+    check_new(new, context, overwrite=planned.overwrite)
+    if planned.overwrite:
+        warn_of_hard_links(planned.replaced_paths)
 
 
-def check_results(
-    results: Sequence[str], context: Context, *, overwrite: bool, replaced_paths: Iterable[str] | None = None
-) -> None:
-    """Check the paths of results for a dry run, and warn of hard links of `replaced_paths`; None means all results."""
+def check_results(results: Sequence[str], context: Context, *, overwrite: bool) -> None:
+    """Check the paths of results for a dry run, and warn of their hard links."""
     check_new(results, context, overwrite=overwrite)
     if overwrite:
-        warn_of_hard_links(results if replaced_paths is None else replaced_paths)
+        warn_of_hard_links(results)
 
 
 def _stream(inputs: Iterable[str]) -> str | None:

@@ -127,7 +127,7 @@ class RankFile(NamedTuple):
         return self._replace(buffers=[by_name[name] for name in names])
 
     def check(self, taken: Group | None = None, *, complete: bool = False) -> None:
-        """Raise the errors of `obstacles`, if there are any."""
+        """Raise the `errors`, if there are any."""
         is_plain = self.buffers and not any(array.nulls for array in self.buffers)
         if (complete or not is_plain) and (errors := self.errors(taken, complete=complete)):
             raise merged(errors)
