@@ -199,7 +199,8 @@ def fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> Plan:
         work = stack.enter_context(closing(Fold(decoded, tuple(targets), sends=is_sent)))
         reports = stack.enter_context(run_segments(plan, work, context))
         for piece in _write_received(plan, targets, reports) if is_sent else reports:
-            interrupts.raise_pending()
+            if interrupts.pending:
+                interrupts.raise_pending()
             pieces.append(piece)
     if any(piece.overflow or piece.nunset or piece.nmasked for piece in pieces):
         _report(plan, targets, pieces)
