@@ -33,16 +33,11 @@ _ATTEMPTS = 5
 class Planned(Protocol):
     """A checked call whose results are files."""
 
-    @property
-    def sources(self) -> Iterable[Source]: ...  # inputs
-    @property
-    def paths(self) -> Iterable[str]: ...  # of the results
-    @property
-    def replaced_paths(self) -> Iterable[str]: ...  # paths that get a new file; the other files are changed in place
-    @property
-    def folders(self) -> Sequence[str]: ...  # directories that the call makes for its results
-    @property
-    def overwrite(self) -> bool: ...  # whether results may replace files
+    sources: Iterable[Source]  # inputs
+    paths: Iterable[str]  # of the results
+    replaced_paths: Iterable[str]  # paths that get a new file; the other files are changed in place
+    folders: Sequence[str]  # directories that the call makes for its results
+    overwrite: bool  # whether results may replace files
 
     def run(self, context: Context, locked: LockedTargets) -> Self:
         """Compute and commit the results; `locked` has the replaced files. Return the call with its final counts."""
