@@ -302,26 +302,24 @@ def _set_counts(groups: _Groups, inputs: InputOptions, *, may_grow: bool) -> _Gr
 
     If all ranks are such streams, the fold reads to their end if the result may grow; else they are read here first.
     """
-    ranks = list(label_ranks(groups))
-    reference = next(((label, file) for label, file in ranks if file.buffers[0].count != UNKNOWN_COUNT), None)
-    has_unknown = any(file.buffers[0].count == UNKNOWN_COUNT for _, file in ranks)
-    if not has_unknown or (reference is None and may_grow):
+    unknown = [file.buffers[0].count == UNKNOWN_COUNT for files in groups for file in files]
+    if not any(unknown) or (all(unknown) and may_grow):
         return groups
-    counted = []
-    for label, file in ranks:
-        if reference is None:
-            counted.append(file.format.inspect(file.source.seekable(), inputs))
-            continue
+    if all(unknown):
+        groups = tuple(tuple(file.format.inspect(file.source.seekable(), inputs) for file in files) for files in groups)
+    ranks = list(label_ranks(groups))
+    reference = next((label, file) for label, file in ranks if file.buffers[0].count != UNKNOWN_COUNT)
+    other, count = f"{reference[0]} ({reference[1].source.name!r})", reference[1].buffers[0].count
+
+    def counted(label: str, file: RankFile) -> RankFile:
         compare(label, file, reference, inputs)
         if file.buffers[0].count != UNKNOWN_COUNT:
-            counted.append(file)
-            continue
-        like, count = (label, f"{reference[0]} ({reference[1].source.name!r})"), reference[1].buffers[0].count
-        buffers = tuple(with_stored(array, count=count, counted_like=like) for array in file.buffers)
-        counted.append(file._replace(buffers=buffers))
-    files = iter(counted)
-    regrouped = tuple(tuple(itertools.islice(files, len(group))) for group in groups)
-    return regrouped if reference else _set_counts(regrouped, inputs, may_grow=False)
+            return file
+        like = label, other
+        return file._replace(buffers=[with_stored(array, count=count, counted_like=like) for array in file.buffers])
+
+    files = itertools.starmap(counted, ranks)
+    return tuple(tuple(itertools.islice(files, len(group))) for group in groups)
 
 
 def _add_indices(groups: _Groups, arguments: Sequence[Sequence[RankArgument]], options: Options) -> _Groups:
