@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar, cast
 
 from mpired.context import RESERVED, Context
 from mpired.engines import LOCAL
@@ -33,27 +33,26 @@ _ATTEMPTS = 5
 class Planned(Protocol):
     """A checked call whose results are files."""
 
-    @property
-    def sources(self) -> Iterable[Source]: ...  # inputs
-    @property
-    def paths(self) -> Iterable[str]: ...  # of the results
-    @property
-    def replaced_paths(self) -> Iterable[str]: ...  # paths that get a new file; the other files are changed in place
-    @property
-    def folders(self) -> Sequence[str]: ...  # directories that the call makes for its results
-    @property
-    def overwrite(self) -> bool: ...  # whether results may replace files
+    sources: Iterable[Source]  # inputs
+    paths: Iterable[str]  # of the results
+    replaced_paths: Iterable[str]  # paths that get a new file; the other files are changed in place
+    folders: Sequence[str]  # directories that the call makes for its results
+    overwrite: bool  # whether results may replace files
 
-    def run(self, context: Context, locked: LockedTargets) -> None:
-        """Compute and commit the results; `locked` has the replaced files."""
+    def run(self, context: Context, locked: LockedTargets) -> Self:
+        """Compute and commit the results; `locked` has the replaced files. Return the call with its final counts."""
 
 
 _R = TypeVar("_R")
-_C = TypeVar("_C", bound=Planned)
 
 
-def retry(call: Callable[[Context], _R], arguments: Iterable[RankArgument], context: Context) -> _R:
-    """Return the result of a call, which is repeated if an input changes while the call reads it."""
+def retry(
+    call: Callable[[Context], _R], arguments: Sequence[RankArgument], context: Context, *, runs: bool = False
+) -> _R:
+    """Return the result of a call, which is repeated if an input changes while the call reads it.
+
+    If `runs` is true, the result is a `Planned` call, which is run under the locks of the replaced files.
+    """
     engine, attempt, inputs = context.engine or LOCAL, 0, [*paths(arguments)]
     if (context.dry_run or not engine.same_host) and (stream := _stream(inputs)):  # before a byte of it is read
         reason = "is a stream, which can be read only once; `dry_run` looks at files"
@@ -68,7 +67,17 @@ def retry(call: Callable[[Context], _R], arguments: Iterable[RankArgument], cont
             attempt += 1
             try:
                 check_are_data(inputs, are_inputs=True)
-                return call(context)
+                planned: Any = call(context)
+                if not runs:
+                    return cast("_R", planned)
+                existing = planned.paths if planned.overwrite else ()
+                existing = [path for path in existing if not is_stream(path) and os.path.isfile(path)]
+                if context.dry_run:  # ends here: nothing is created, locked or recovered
+                    _check_dry_run(planned, existing, context)
+                    return cast("_R", planned)
+                if not existing:
+                    return cast("_R", planned.run(context, NO_LOCKED_TARGETS))
+                return _run_locked(planned, existing, call, inputs, context)
             except ChangedError as error:
                 # A repetition of reads of a store, or of reads by many machines, is expensive: the user decides.
                 if attempt == _ATTEMPTS or _stream(inputs) or is_url(error.subject) or not engine.same_host:
@@ -78,44 +87,40 @@ def retry(call: Callable[[Context], _R], arguments: Iterable[RankArgument], cont
             worker.close()
 
 
-def carry_out(plan: Callable[[Context], _C], arguments: Sequence[RankArgument], context: Context) -> _C:
-    """Plan a call, and run it under the locks of the replaced files; return the plan."""
-    planned = plan(context)
-    replaceable = planned.paths if planned.overwrite else ()
-    existing = [path for path in replaceable if not is_stream(path) and os.path.isfile(path)]
-    updated = _updated(existing, planned.sources) if existing else set()
-    if context.dry_run:  # ends here: nothing is created, locked or recovered
-        for path in updated:
-            lock.check_reach(path)
-        new = [*planned.folders, *(path for path in planned.paths if os.path.dirname(path) not in planned.folders)]
-        check_results(new, context, overwrite=planned.overwrite, replaced_paths=planned.replaced_paths)
-        return planned
-    with contextlib.ExitStack() as stack:
-        locked: LockedTargets = NO_LOCKED_TARGETS
-        if existing:
-            descriptors = lock.descriptors_of(len(existing)) + RESERVED
-            context.check_open_files(descriptors)
-            calls.allow_descriptors(descriptors)
-            timeout = lock.LockTimeout(context.lock_timeout)
-            locked = stack.enter_context(lock_all(existing, timeout, opened=partial(open_replaced, updated=updated)))
-            try:
-                check_unchanged([*planned.sources])
-            except (ChangedError, FileNotFoundError):
-                if _stream(paths(arguments)):
-                    raise
-                planned = plan(context)
-            warn_of_hard_links(planned.replaced_paths)
-        planned.run(context, locked)
-    return planned
+def _run_locked(
+    planned: Any, existing: Sequence[str], call: Callable[[Context], _R], inputs: Sequence[str], context: Context
+) -> _R:
+    """Run a planned call under the locks of the existing files that it replaces; plan it again if one has changed."""
+    descriptors = lock.descriptors_of(len(existing)) + RESERVED
+    context.check_open_files(descriptors)
+    calls.allow_descriptors(descriptors)
+    opened = partial(open_replaced, updated=_updated(existing, planned.sources))
+    with lock_all(existing, lock.LockTimeout(context.lock_timeout), opened=opened) as locked:
+        try:
+            check_unchanged([*planned.sources])
+        except (ChangedError, FileNotFoundError):
+            if _stream(inputs):
+                raise
+            planned = call(context)
+        warn_of_hard_links(planned.replaced_paths)
+        return cast("_R", planned.run(context, locked))
 
 
-def check_results(
-    results: Sequence[str], context: Context, *, overwrite: bool, replaced_paths: Iterable[str] | None = None
-) -> None:
-    """Check the paths of results for a dry run, and warn of hard links of `replaced_paths`; None means all results."""
+def _check_dry_run(planned: Planned, existing: Sequence[str], context: Context) -> None:
+    """Check the results of a planned call, which is not run."""
+    for path in _updated(existing, planned.sources) if existing else ():
+        lock.check_reach(path)
+    new = [*planned.folders, *(path for path in planned.paths if os.path.dirname(path) not in planned.folders)]
+    check_new(new, context, overwrite=planned.overwrite)
+    if planned.overwrite:
+        warn_of_hard_links(planned.replaced_paths)
+
+
+def check_results(results: Sequence[str], context: Context, *, overwrite: bool) -> None:
+    """Check the paths of results for a dry run, and warn of their hard links."""
     check_new(results, context, overwrite=overwrite)
     if overwrite:
-        warn_of_hard_links(results if replaced_paths is None else replaced_paths)
+        warn_of_hard_links(results)
 
 
 def _stream(inputs: Iterable[str]) -> str | None:

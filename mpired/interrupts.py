@@ -57,18 +57,21 @@ class HoldInterrupt:
         if self in _calls.values():
             end.append(_RestoreHandler())
             _calls.clear()
+            pending.clear()
             if self.has_come and kind is not KeyboardInterrupt:
                 self.later = self.later or _InterruptLater()
 
-    def _keep(self, *_: object) -> None:
+    def _keep(self, number: int, _frame: object) -> None:
         """Handle ctrl-C."""
         is_urgent, self.has_come = self.has_come or self.is_interruptible, True
+        pending.append(number)
         if not _calls:
             self.later = self.later or _InterruptLater()
         elif is_urgent:
             raise_pending()
 
 
+pending: list[int] = []  # signals of ctrl-C during a call; loops look here before they call `raise_pending`
 _calls: dict[int, HoldInterrupt] = {}  # the call of the main thread, by the thread; empty if ctrl-C is not held back
 
 
@@ -102,10 +105,10 @@ def defer_signals() -> Iterator[None]:
     """Deliver SIGINT, SIGTERM and SIGHUP after the block."""
     # The signal mask covers one thread. A signal to another thread, such as a thread of Arrow, still ends the process
     # or calls the handler in the main thread. So the handlers are replaced too, except for ignored signals.
-    pending: list[int] = []
+    signals: list[int] = []
 
     def keep(number: int, _frame: object) -> None:
-        pending.append(number)
+        signals.append(number)
 
     handlers: dict[int, Any] = {}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -123,7 +126,7 @@ def defer_signals() -> Iterator[None]:
         finally:
             # `signal.pthread_sigmask` is a Python function, and a handler may raise an exception at its start.
             _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for signum in dict.fromkeys(pending):
+        for signum in dict.fromkeys(signals):
             signal.raise_signal(signum)
 
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -93,7 +93,7 @@ class Transfer:
 
     replaced_paths = paths
 
-    def run(self, context: Context, locked: LockedTargets) -> None:
+    def run(self, context: Context, locked: LockedTargets) -> Self:
         """Write and commit the result; `locked` has the lock of a replaced file."""
         compression = Compression.of(self.path, None) if self.target is None else None
         with open_output(
@@ -102,6 +102,7 @@ class Transfer:
             self.write(output, context.progress)
             check_unchanged(self.sources)
             output.commit(context.on_commit)
+        return self
 
     def write(self, output: Output, progress: Progress) -> None:
         """Write the result."""
@@ -182,7 +183,7 @@ def plan_pack(file: PathLike, output: str, options: Options, context: Context, *
     check_no_input([output], [(source, "the records"), (options["types"], "the named datatypes")])
     check_records(source, inputs.offset)
     records = Records.of(source, datatype, inputs.offset, inputs.count)
-    row = output_format(output, options["to"], RAW.name, terminal=terminal)
+    row = output_format(output, options["to"], RAW, terminal=terminal)
     compression = Compression.of(output, None)
     context.check_memory(BASE_NBYTES + row.encoding + (compression.nbytes if compression else 0))
     if inputs.is_external and not row.needs_type:
@@ -193,7 +194,7 @@ def plan_pack(file: PathLike, output: str, options: Options, context: Context, *
     if row.needs_type:
         return packing
     units = Array.of_result(packed.datatype, packing.count, packing.shape, byte_order(stored))
-    return replace(packing, layout=row.prepare(Model(RAW.name, (units,), context=context)))
+    return replace(packing, layout=row.prepare(Model(RAW, (units,), context=context)))
 
 
 @dataclass(frozen=True)

@@ -147,9 +147,8 @@ def skipped_in(warnings: Sequence[MpiredWarning]) -> list[dict[str, object]]:
 def summarise(call: Call, warnings: Sequence[MpiredWarning]) -> Summary:
     """Return the summary of a completed collective, or the figures of a planned one."""
     plans, elements = call.plans, call.elements
-    files = [file for group in call.request.combined for file in group]
-    results = [*itertools.chain(*call.results)]
-    ops = plans[0].ops
+    files, root = [file for group in call.request.combined for file in group], call.request.options["root"]
+    results, ops = [result for plan in plans for result in plan.results], plans[0].ops
     return Summary(
         op=",".join(map(str, ops)),
         commute=all(op.commute for op in ops),
@@ -158,19 +157,19 @@ def summarise(call: Call, warnings: Sequence[MpiredWarning]) -> Summary:
                 "name": buffer.name,
                 "datatype": str(buffer.datatype),
                 "dtype": dtype_name(buffer.datatype),
-                "count": plans[0].final_count if plans[0].has_unknown_length else buffer.count,
+                "count": ranks[0].count,
                 "stored": buffer.stored.name if buffer.stored.isbuiltin == REGISTERED else None,
                 "unpacked": stored_array(buffer).packed or None,
             }
-            for buffer in elements
+            for buffer, ranks in zip(elements, plans[0].buffers, strict=True)
         ],
         nranks=len(files),
         nbytes=sum(plan.nbytes for plan in plans),
         nan=_nan(ops, [buffer.datatype for buffer in elements]),
         workers=max(plan.jobs for plan in plans),
-        root=call.request.options["root"],
+        root=root,
         output=",".join(call.request.outputs) or (call.paths[0] if call.request.collective.to_root else "in place"),
-        format=", ".join(sorted({result.format for result in results})) or files[0].format,
+        format=", ".join(sorted({result.format.name for result in results})) or files[0].format.name,
         call=call.request.collective.function,
         noutputs=len(results),
         overflow=[warning.details for warning in warnings if isinstance(warning, OverflowWarning)],
@@ -181,7 +180,7 @@ def summarise(call: Call, warnings: Sequence[MpiredWarning]) -> Summary:
         machines=max(plan.machines for plan in plans),
         repeated=getattr(plans[0].engine.connected, "repeated", 0),
         spread="ranks" if plans[0].lines else "elements",
-        left_out=call.left_out,
+        left_out=call.left_out if call.request.groups[0][root].names else (),
     )
 
 
@@ -302,11 +301,11 @@ def describe_call(call: Call) -> Description:
     is_unknown = plans[0].has_unknown_length
     blocks = zip(plans[0].block_counts, (ranks[0] for ranks in plans[0].buffers), strict=True)
     written = []
-    for plan, results in zip(plans, call.results, strict=True):
-        for result in results:
+    for plan in plans:
+        for result in plan.results:
             nbytes, exact = (None, False) if plan.has_unknown_length else result.nbytes(plan)
             exact = exact and codecs.by_suffix(result.path) is None
-            written.append(PlannedFile(result.path, result.format, nbytes, exact=exact))
+            written.append(PlannedFile(result.path, result.format.name, nbytes, exact=exact))
     written += [PlannedFile(path, path.rpartition(".")[2], None, exact=False) for path in call.sidecars]
     return Description(
         call=figures.call,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import partial, update_wrapper
 from typing import Any, TypeAlias
 
 from mpired import log
 from mpired.api.outcome import as_arrays
 from mpired.api.signatures import as_path, as_rank, as_ranks, with_options
-from mpired.attempts import carry_out, retry
+from mpired.attempts import retry
 from mpired.collectives.call import plan_call, plan_fold
 from mpired.collectives.request import Request, read_request
-from mpired.collectives.results import group_plans, model_of
+from mpired.collectives.results import model_of, plan_groups
 from mpired.collectives.run import folded
 from mpired.collectives.table import COLLECTIVES, DEFAULTS
 from mpired.context import Context
@@ -26,7 +26,61 @@ from mpired.report import Summary, summarise
 Ranks: TypeAlias = Several[Rank]
 
 
-@with_options(*COLLECTIVES["reduce"].options, "progress")
+def _collective(name: str) -> Callable[..., Any]:
+    """Return the function of a collective, without the conversion of its options."""
+    collective = COLLECTIVES[name]
+
+    def function(ranks: Ranks, op: Ops, *, output: PathLike | None = None, context: Context, **keywords: Any) -> Any:
+        """Run a collective; return the summary of the files, or the arrays of the root, the ranks or both groups."""
+        options = {**DEFAULTS, **keywords, **collective.fixed}
+        with connected(options) as engine:
+            context, arguments = context._replace(engine=engine), as_ranks(ranks)
+            if options["group_b"]:
+                group_b = as_ranks(options["group_b"], "`group_b`", "rank {} of group B")
+                options = {**options, "group_b": ordered(group_b, options)}
+            arguments = rank_list(arguments, options)
+            inputs = [*arguments, *(options["group_b"] or ())]
+            if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
+                path = output if output is None or isinstance(output, str) else as_path(output, "output")
+                plan = partial(plan_call, name, arguments, op, path, options)
+                with log.collect_warnings(also=log.warn_caller) as warnings:
+                    call = retry(plan, inputs, context, runs=True)
+                return summarise(call, warnings)
+            for keyword in ("to", "overwrite", "link", "header", "level", "provenance"):
+                if options[keyword] != DEFAULTS[keyword]:
+                    raise UsageError(f"`{keyword}`", "is for files; name them with `output`, or leave it out")
+            request = partial(read_request, collective, arguments, op, options)
+            by_op = is_list(op)
+            groups = retry(lambda context: _results(request(context), by_op=by_op), inputs, context)
+        if collective.to_root:
+            return groups[0][options["root"]]
+        return groups[0] if len(groups) == 1 else tuple(groups)
+
+    return function
+
+
+def _documented(declared: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of the collective whose name, signature and docstring are declared."""
+    name = declared.__name__.replace("_", "-")
+    return with_options(*COLLECTIVES[name].options, "progress")(update_wrapper(_collective(name), declared))
+
+
+def _results(request: Request, *, by_op: bool) -> list[list[Any]]:
+    """Return the results of each rank of each group, None if it gets none; with `by_op` by the names of the ops."""
+    groups = []
+    for group in plan_groups(request):
+        arrays: list[Any] = [None] * len(group.receivers)
+        with folded(plan_fold(group), group.shares, None, request.inputs.context) as (_, results):
+            for share, buffers in zip(group.shares, results, strict=True):
+                result: Any = as_arrays(buffers, model_of(group, share))
+                if by_op:
+                    result = (arrays[share.rank] or {}) | {labels(request.ops)[share.fields[0].op]: result}
+                arrays[share.rank] = result
+        groups.append(arrays)
+    return groups
+
+
+@_documented
 def reduce(ranks: Ranks, op: Ops, *, output: PathLike | None = None, context: Context, **options: Any) -> Any:
     """Combine the same element of every rank with an op (MPI_Reduce; MPI-4.1, 6.9.1).
 
@@ -70,56 +124,9 @@ def reduce(ranks: Ranks, op: Ops, *, output: PathLike | None = None, context: Co
     >>> mpired.reduce(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op=["mean", "max"])["mean"][:3]
     array([2.5, 6.5, 1.5])
     """
-    return _call("reduce", ranks, op, output, context, options)
 
 
-def _call(
-    name: str, ranks: Ranks, op: Ops, output: PathLike | None, context: Context, keywords: Mapping[str, object]
-) -> Any:
-    """Run a collective; return the summary of the files, or the arrays of the root, the ranks or both groups."""
-    collective = COLLECTIVES[name]
-    options = {**DEFAULTS, **keywords, **collective.fixed}
-    with connected(options) as engine:
-        context, arguments = context._replace(engine=engine), as_ranks(ranks)
-        if options["group_b"]:
-            group_b = as_ranks(options["group_b"], "`group_b`", "rank {} of group B")
-            options = {**options, "group_b": ordered(group_b, options)}
-        arguments = rank_list(arguments, options)
-        inputs = [*arguments, *(options["group_b"] or ())]
-        if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
-            path = output if output is None or isinstance(output, str) else as_path(output, "output")
-            plan = partial(plan_call, name, arguments, op, path, options)
-            with log.collect_warnings(also=log.warn_caller) as warnings:
-                call = retry(partial(carry_out, plan, inputs), inputs, context)
-            return summarise(call, warnings)
-        for keyword in ("to", "overwrite", "link", "header", "level", "provenance"):
-            if options[keyword] != DEFAULTS[keyword]:
-                raise UsageError(f"`{keyword}`", "is for files; name them with `output`, or leave it out")
-        request = partial(read_request, collective, arguments, op, options)
-        by_op = is_list(op)
-        groups = retry(lambda context: _results(request(context), by_op=by_op), inputs, context)
-    if collective.to_root:
-        return groups[0][options["root"]]
-    return groups[0] if len(groups) == 1 else tuple(groups)
-
-
-def _results(request: Request, *, by_op: bool) -> list[list[Any]]:
-    """Return the results of each rank of each group, None if it gets none; with `by_op` by the names of the ops."""
-    groups = []
-    for group_plan in group_plans(request):
-        files = request.groups[group_plan.number]
-        arrays: list[Any] = [None] * len(files)
-        with folded(plan_fold(group_plan, (), request), group_plan.shares, None, request.inputs.context) as results:
-            for share, buffers in zip(group_plan.shares, results, strict=True):
-                result: Any = as_arrays(buffers, model_of(files[share.rank], group_plan, share, request))
-                if by_op:
-                    result = (arrays[share.rank] or {}) | {labels(request.ops)[share.fields[0].op]: result}
-                arrays[share.rank] = result
-        groups.append(arrays)
-    return groups
-
-
-@with_options(*COLLECTIVES["allreduce"].options, "progress")
+@_documented
 def allreduce(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context: Context, **options: Any) -> Any:
     """Combine all ranks, and give every rank the result (MPI_Allreduce; MPI-4.1, 6.9.6).
 
@@ -144,10 +151,9 @@ def allreduce(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, conte
     >>> first[:3], second[:3]
     (array([3, 7, 2], dtype=int32), array([3, 7, 2], dtype=int32))
     """
-    return _call("allreduce", ranks, op, output, context, options)
 
 
-@with_options(*COLLECTIVES["scan"].options, "progress")
+@_documented
 def scan(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context: Context, **options: Any) -> Any:
     """Combine the ranks 0 to i for each rank i (MPI_Scan; MPI-4.1, 6.11.1).
 
@@ -170,10 +176,9 @@ def scan(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context: C
     [ 5 13  3 11]
     [ 9 21  6 18]
     """
-    return _call("scan", ranks, op, output, context, options)
 
 
-@with_options(*COLLECTIVES["exscan"].options, "progress")
+@_documented
 def exscan(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context: Context, **options: Any) -> Any:
     """Combine the ranks before rank i, for each rank i (MPI_Exscan; MPI-4.1, 6.11.2).
 
@@ -194,7 +199,6 @@ def exscan(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context:
     >>> first is None, second[:3]
     (True, array([2, 6, 1], dtype=int32))
     """
-    return _call("exscan", ranks, op, output, context, options)
 
 
 @with_options(*COLLECTIVES["reduce-scatter"].options, "progress")
@@ -222,10 +226,11 @@ def reduce_scatter(
     >>> [len(block) for block in mpired.reduce_scatter(ranks, "max", [5, 7])]
     [5, 7]
     """
-    return _call("reduce-scatter", ranks, op, output, context, {**options, **checked(("counts",), {"counts": counts})})
+    options |= checked(("counts",), {"counts": counts})
+    return _collective("reduce-scatter")(ranks, op, output=output, context=context, **options)
 
 
-@with_options(*COLLECTIVES["reduce-scatter-block"].options, "progress")
+@_documented
 def reduce_scatter_block(
     ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context: Context, **options: Any
 ) -> Any:
@@ -248,7 +253,6 @@ def reduce_scatter_block(
     >>> [len(block) for block in mpired.reduce_scatter_block(ranks, "max")]
     [6, 6]
     """
-    return _call("reduce-scatter-block", ranks, op, output, context, options)
 
 
 @with_options(*COLLECTIVES["reduce-local"].options, "progress")
@@ -270,5 +274,5 @@ def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, *, context: Contex
     """
     pair: Any = [as_rank(invec, "invec"), as_path(inoutvec, "inoutvec")]
     log.warn(*log.same_file_warnings([inoutvec], [invec]))
-    summary: Summary = _call("reduce-local", pair, op, None, context, options)
+    summary: Summary = _collective("reduce-local")(pair, op, context=context, **options)
     return summary

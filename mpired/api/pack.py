@@ -10,7 +10,7 @@ import numpy as np
 
 from mpired.api.outcome import shaped
 from mpired.api.signatures import as_path, with_options
-from mpired.attempts import carry_out, retry
+from mpired.attempts import retry
 from mpired.context import Context
 from mpired.errors import UsageError
 from mpired.files.scratch import Scratch
@@ -49,7 +49,7 @@ def pack(
     file = as_path(file, "file")
     if output is not None:
         plan = partial(plan_pack, file, as_path(output, "output"), options)
-        return summarise_packing(retry(partial(carry_out, plan, [file]), [file], context))
+        return summarise_packing(retry(plan, [file], context, runs=True))
     if options["to"] or options["datarep"]:
         raise UsageError("`to` and `datarep`", "are for a file; name one with `output`")
     plan = partial(plan_pack, file, "-", {**options, "to": ARRAY.name})
@@ -100,4 +100,4 @@ def unpack(
     into = None if into is None else as_path(into, "into")
     plan = partial(plan_unpack, packed, "-" if output is None else as_path(output, "output"), into, options)
     files = [packed] if into is None else [packed, into]
-    return summarise_packing(retry(partial(carry_out, plan, files), files, context))
+    return summarise_packing(retry(plan, files, context, runs=True))

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from mpired import log
-from mpired.attempts import carry_out, retry
+from mpired.attempts import retry
 from mpired.cli import params
 from mpired.cli.messages import exit_if_skipped, pending_warnings, print_plan, print_summary
 from mpired.collectives.call import plan_call
@@ -150,7 +150,7 @@ def _combine(
     plan = partial(plan_call, name, ranks, op, output, options, terminal=terminal)
     with connected(options) as engine:
         context = params.context()._replace(engine=engine)
-        call = retry(partial(carry_out, plan, inputs), inputs, context)
+        call = retry(plan, inputs, context, runs=True)
     if context.dry_run:
         print_plan(describe_call(call), [source.name for source in call.sources])
     else:

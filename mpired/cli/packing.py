@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from mpired.attempts import carry_out, retry
+from mpired.attempts import retry
 from mpired.cli import params
 from mpired.cli.messages import print_plan, print_summary
 from mpired.context import Context
@@ -55,7 +55,7 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> Non
 def _carry_out(plan: Callable[[Context], Any], files: list[str]) -> None:
     """Carry out a packing or an unpacking, and print its summary, or the plan of a dry run."""
     context = params.context()
-    transfer = retry(partial(carry_out, plan, files), files, context)
+    transfer = retry(plan, files, context, runs=True)
     if context.dry_run:  # only `pack` has the option
         print_plan(describe_packing(transfer), [source.name for source in transfer.sources])
         return

@@ -81,7 +81,7 @@ def describe_file(file: RankFile) -> dict[str, Any]:
     skipped += [(array, "carried into results as it is") for array in (file.kept.others if file.kept else ())]
     return {
         "file": file.source.name,
-        "format": file.format,
+        "format": file.format.name,
         "nbytes": sum(source.nbytes for source in file.sources),
         "buffers": [_describe(buffer, *_label_and_use(buffer)) for buffer in file.buffers],
         "other_columns": [_describe(array, array.label or array.type, use) for array, use in skipped],

@@ -23,7 +23,6 @@ from mpired.errors import MpiredError, UsageError, escaped, raise_all
 from mpired.files.keys import of_file
 from mpired.files.places import check_are_data, is_stream
 from mpired.files.transaction import open_output
-from mpired.formats import format_named
 from mpired.formats.decoding import decode_worker
 from mpired.options import DIFF, INFO, INPUTS, LOCATE, SHOW, Options, part
 from mpired.queries import diff as differences
@@ -78,7 +77,7 @@ def _describe(rank: RankArgument, inputs: Options, context: Context) -> dict[str
     def describe(context: Context) -> tuple[dict[str, Any], str | None]:
         file = look(rank, inputs, context)
         can_reread = not file.obstacle and not file.source.is_sequential
-        return describe_file(file), format_named(file.format).provenance(file.source) if can_reread else None
+        return describe_file(file), file.format.provenance(file.source) if can_reread else None
 
     contents, stored_record = retry(describe, (), context)
     path = next(paths([rank]), "")

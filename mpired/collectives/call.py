@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from mpired import __version__, codecs, ops
-from mpired.collectives.plan import Plan, make_plan
+from mpired.collectives.plan import Plan, Result, make_plan
 from mpired.collectives.request import Request, label_ranks, read_request
-from mpired.collectives.results import NOT_TOGETHER, GroupPlan, check_different, group_plans, results_of
-from mpired.collectives.run import Result, fill
+from mpired.collectives.results import NOT_TOGETHER, GroupPlan, check_different, plan_groups, results_of
+from mpired.collectives.run import fill
 from mpired.collectives.table import COLLECTIVES, Collective, operand
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError, with_others
@@ -26,7 +25,7 @@ from mpired.files.scratch import Scratch
 from mpired.files.transaction import Output, Transaction, open_output
 from mpired.files.update import ChangedFile
 from mpired.files.urls import is_url
-from mpired.formats import Array, ArrayLayout, RankObject, format_named
+from mpired.formats import Array, ArrayLayout, RankObject
 from mpired.options import Options
 from mpired.sources.open import check_no_input
 from mpired.sources.source import Source
@@ -39,15 +38,18 @@ class Call(NamedTuple):
     """A collective that has passed all checks."""
 
     request: Request
-    plans: tuple[Plan, ...]  # the plan of a fold for each group that receives results
-    results: tuple[tuple[Result, ...], ...]  # the results of each plan
+    plans: tuple[Plan, ...]  # the fold for each group that receives results
     sidecars: tuple[str, ...]  # provenance files, for results whose formats cannot hold it
     paths: tuple[str, ...]  # of the results, then the sidecars
     folders: tuple[str, ...]  # directories to make for results in several files
     ranges: tuple[tuple[int, int], ...]  # bytes of an existing file that results overwrite; empty for new files
-    replaced_paths: tuple[str, ...]  # paths that new files take; empty if an existing file is overwritten
     overwrite: bool  # whether results may replace files
     elements: list[Array]  # for each buffer of the root the array that the op combines; of several ops the narrowest
+
+    @property
+    def replaced_paths(self) -> tuple[str, ...]:
+        """The paths that new files take; none if an existing file is overwritten."""
+        return () if self.ranges else self.paths
 
     @property
     def sources(self) -> list[Source]:
@@ -62,21 +64,23 @@ class Call(NamedTuple):
         if options["in_place"]:
             return []
         names = set[str]()
-        for result in chain(*self.results):
-            names.update(getattr(result.layout, "left_out", ()))
-            if format_named(root.format).has_arrays:
-                names.update(root.left_out)
-                if result.format != root.format and root.kept is not None:  # only arrays that `keep` names are carried
-                    names |= {*root.kept.names} - {*root.kept.chosen}
+        for plan in self.plans:
+            for result in plan.results:
+                names.update(getattr(result.layout, "left_out", ()))
+                if root.format.has_arrays:
+                    names.update(root.left_out)
+                    # In another format only the arrays that `keep` names are carried.
+                    if result.format != root.format and root.kept is not None:
+                        names |= {*root.kept.names} - {*root.kept.chosen}
         return sorted(names, key=root.names.index)
 
-    def run(self, context: Context, locked: LockedTargets) -> None:
+    def run(self, context: Context, locked: LockedTargets) -> Call:
         """Carry out the call and commit all results together; `locked` has the files that they replace."""
         outputs: Output | ChangedFile | Transaction
         provenance, options, paths = self.request.provenance, self.request.options, self.paths
         if provenance is not None:
             self._record(provenance)
-        compressions = [result.compression for result in chain(*self.results)]
+        compressions = [result.compression for plan in self.plans for result in plan.results]
         if self.ranges:
             outputs = ChangedFile(paths[0], locked.get(paths[0]), self.ranges)
         elif self.request.collective.to_root and len(paths) == 1:
@@ -91,13 +95,15 @@ class Call(NamedTuple):
             )  # fmt: skip
         with outputs:
             drafts = iter([outputs] if isinstance(outputs, Scratch) else cast("Sequence[Output]", outputs.drafts))
-            for plan, results in zip(self.plans, self.results, strict=True):
-                fill(plan, results, [next(drafts) for _ in results], context, link=options["link"])
+            plans = tuple(
+                fill(plan, [next(drafts) for _ in plan.results], context, link=options["link"]) for plan in self.plans
+            )
             if provenance is not None:
                 for sidecar in drafts:
                     with sidecar.created() as fd:
                         calls.pwrite_all(fd, provenance.text.encode(errors="surrogateescape"), 0)
             outputs.commit(context.on_commit)
+        return self._replace(plans=plans)
 
     def _record(self, provenance: Provenance) -> None:
         """Describe the call in the provenance of its results."""
@@ -114,7 +120,7 @@ class Call(NamedTuple):
                 for array, count in zip(self.elements, counts, strict=True)
             ],
             "policies": {"nan": rules.nan, "nulls": rules.nulls, "chosen": list(ops.summary(plan.ops))},
-            "outputs": [result.path for result in chain(*self.results)],
+            "outputs": [result.path for plan in self.plans for result in plan.results],
             "skipped": [skipped._asdict() for skipped in self.request.skipped],
         }
         provenance.write(record, inputs, max(plan.jobs for plan in self.plans))
@@ -138,30 +144,28 @@ def plan_call(  # noqa: PLR0913 - the parts of a call
     except (MpiredError, OSError) as error:
         new = outputs if collective.to_root and not options["overwrite"] else ()
         raise with_others(error, existing_output_errors(new)) from None
-    groups = [*group_plans(request)]
-    results = tuple(results_of(group_plan, request, terminal=terminal) for group_plan in groups)
-    all_results = [*chain(*results)]
-    if len(all_results) > 1:
-        check_different(all_results, request)
-    paths = [result.path for result in all_results]
+    group_plans = [(group, results_of(group, terminal=terminal)) for group in plan_groups(request)]
+    results = [result for _, group_results in group_plans for result in group_results]
+    if len(results) > 1:
+        check_different(results, request)
+    paths = [result.path for result in results]
     sidecars: list[str] = []
     if request.provenance is not None:
-        lacking = [result.path for result in all_results if not format_named(result.format).has_provenance]
+        lacking = [result.path for result in results if not result.format.has_provenance]
         sidecars = [path + request.provenance.suffix for path in lacking]
     files = (*paths, *sidecars)
-    _check_results(all_results, files, request)
+    _check_results(results, files, request)
     overwrite = options["in_place"] or options["overwrite"]
     nlocked = sum(map(os.path.isfile, paths)) if overwrite else 0
-    plans = [plan_fold(*pair, request, nlocked=nlocked) for pair in zip(groups, results, strict=True)]
-    folders = {result.folder for result in all_results if result.folder and not os.path.isdir(result.folder)}
-    layouts = [result.layout for result in all_results if isinstance(result.layout, ArrayLayout)]
+    plans = [plan_fold(*group_plan, nlocked=nlocked) for group_plan in group_plans]
+    folders = {result.folder for result in results if result.folder and not os.path.isdir(result.folder)}
+    layouts = [result.layout for result in results if isinstance(result.layout, ArrayLayout)]
     ranges = tuple(extent for layout in layouts for extent in layout.ranges)
     # The narrowest operand: neither pairs nor a wider datatype that only some of the ops need.
     operands = ([operand(op, array) for op in request.ops] for array in request.groups[0][options["root"]].buffers)
     elements = [min(arrays, key=lambda array: array.datatype.itemsize) for arrays in operands]
     return Call(
-        request, tuple(plans), results, tuple(sidecars), files, tuple(sorted(folders)), ranges, () if ranges else files,
-        overwrite, elements,
+        request, tuple(plans), tuple(sidecars), files, tuple(sorted(folders)), ranges, overwrite, elements
     )  # fmt: skip
 
 
@@ -179,7 +183,7 @@ def _check_results(results: Sequence[Result], paths: Sequence[str], request: Req
     if existing := [path for path in paths if os.path.exists(path) or ("://" in path and is_url(path))]:
         inputs = ((source, name) for name, file in label_ranks(request.groups) for source in file.sources)
         check_no_input(existing, inputs, _RENAME_HINTS[request.collective.to_root])
-        op_files = ((path, "the op") for path in request.op_files)
+        op_files = ((cast("Any", op.kernel).path, "the op") for op in request.ops if op.isolated)
         check_no_input(existing, [(options["types"], "the named datatypes"), *op_files])
     for result in results if options["link"] or options["level"] is not None else ():
         if options["level"] is not None and not result.compression:
@@ -222,16 +226,19 @@ def _output_paths(
     return paths
 
 
-def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> Plan:
+def plan_fold(group: GroupPlan, results: tuple[Result, ...] = (), *, nlocked: int = 0) -> Plan:
     """Plan the fold of a group into its results."""
     encoding = 0  # bytes of memory for encoding and uploading a result
     for result in results:
         compression = result.compression.nbytes if result.compression else 0
-        encoding = max(encoding, format_named(result.format).encoding + compression)
+        encoding = max(encoding, result.format.encoding + compression)
     if any("://" in result.path and is_url(result.path) for result in results):
         from mpired.files.stores import sending_nbytes  # noqa: PLC0415 - most results are files
 
-        nbytes = sum(array.count * array.datatype.itemsize for array in group_plan.senders[0].buffers)
+        nbytes = sum(array.count * array.datatype.itemsize for array in group.senders[0].buffers)
         encoding = max(encoding, sending_nbytes(nbytes))
-    noutputs, context = max(len(group_plan.shares), len(results)), request.inputs.context
-    return make_plan(request.ops, group_plan.senders, context, noutputs=noutputs, nlocked=nlocked, encoding=encoding)
+    noutputs, request = max(len(group.shares), len(results)), group.request
+    plan = make_plan(
+        request.ops, group.senders, request.inputs.context, noutputs=noutputs, nlocked=nlocked, encoding=encoding
+    )
+    return plan._replace(results=results)

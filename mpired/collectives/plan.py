@@ -12,15 +12,17 @@ from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import NamedTuple, TypeAlias
 
-from mpired.collectives.table import operand
+from mpired.collectives.table import Share, arrays_in, operand
 from mpired.context import BASE_NBYTES, NO_LIMITS, RESERVED, STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
 from mpired.engines import LOCAL, Engine, Limits
 from mpired.engines.table import IN_FLIGHT, SMALL_NBYTES, Lines
 from mpired.errors import UsageError
 from mpired.files import calls, mounts
 from mpired.files.lock import descriptors_of
-from mpired.formats import Array, RankFile, format_named
+from mpired.files.scratch import Compression
+from mpired.formats import Array, FlatLayout, Format, Layout, RankFile
 from mpired.formats.array import UNKNOWN_COUNT, stored_array, with_memory_limit
+from mpired.formats.cells import ResultArray
 from mpired.ops import Op
 from mpired.ops.state import make_state
 from mpired.sources.local import LocalSource
@@ -80,6 +82,32 @@ class Segment(NamedTuple):
     ranks: range | None = None  # None for all ranks
 
 
+class Result(NamedTuple):
+    """A file with the share of a rank."""
+
+    share: Share
+    path: str
+    format: Format
+    layout: Layout
+    numbers: Sequence[int] | None = None  # of the arrays of the share in this file; None for all
+    folder: str = ""  # directory of a result in several files, which is made if it does not exist; "" for one file
+    compression: Compression | None = None  # None if the file is not compressed
+
+    def nbytes(self, plan: Plan) -> tuple[int, bool]:
+        """Return the bytes of the file, and whether they are exact: of encoded elements only their number is known."""
+        if isinstance(self.layout, FlatLayout):
+            surroundings = self.layout.keeps_bytes_of
+            tail = 0 if surroundings is None else max(0, surroundings.source.nbytes - surroundings.end)
+            return self.layout.end(self.share.count_of(plan.buffers[0][0].count)) + tail, True
+        arrays = self.arrays(plan).values()
+        return sum(self.share.count_of(array.rank.count) * array.datatype.itemsize for array in arrays), False
+
+    def arrays(self, plan: Plan) -> dict[int, ResultArray]:
+        """Return the arrays in the file, by their numbers in the share."""
+        arrays = enumerate(arrays_in(self.share, plan.ops, plan.firsts))
+        return {number: array for number, array in arrays if self.numbers is None or number in self.numbers}
+
+
 class Plan(NamedTuple):
     """A reduction that is ready to run."""
 
@@ -91,8 +119,7 @@ class Plan(NamedTuple):
     max_open: int  # ranks that a worker keeps open, and results
     engine: Engine
     isolated: bool  # whether the work runs in workers only: foreign code, or a library that decodes, may end a process
-    has_unknown_length: bool  # whether all ranks are streams whose count is unknown before their end
-    stream_count: list[int]  # empty, and after the fold the count of streams of unknown length
+    has_unknown_length: bool  # whether all ranks are streams whose count is unknown, as before the fold
     memory: int = 0  # estimated bytes of all processes together
     open_files: int = 0  # maximum for a process
     machines: int = 1  # number of machines of the workers
@@ -100,6 +127,7 @@ class Plan(NamedTuple):
     # The workers of each line of stages, if the ranks are spread over workers: each line has some of the elements, and
     # each of its stages some of the ranks, in rank order. Empty if each worker reads all ranks.
     lines: Lines = ()
+    results: tuple[Result, ...] = ()  # the files of results; empty in workers
 
     @property
     def firsts(self) -> list[Array]:
@@ -116,16 +144,16 @@ class Plan(NamedTuple):
             tasks.append([[segment._replace(ranks=range(*pair)) for segment in segments] for pair in bounds])
         return tasks
 
-    @property
-    def final_count(self) -> int:
-        """The count of streams of unknown length; 0 before the fold."""
-        return (self.stream_count or [0])[-1]
+    def with_count(self, count: int) -> Plan:
+        """Return the plan of streams of unknown length with their count."""
+        buffers = tuple(tuple(rank._replace(count=count) for rank in ranks) for ranks in self.buffers)
+        return self._replace(buffers=buffers, has_unknown_length=False)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all elements of all ranks."""
+        """The bytes of all elements of all ranks; 0 if their count is unknown."""
         if self.has_unknown_length:
-            return len(self.buffers[0]) * self.final_count * self.buffers[0][0].datatype.itemsize
+            return 0
         return sum(len(ranks) * ranks[0].count * stored_array(ranks[0]).datatype.itemsize for ranks in self.buffers)
 
 
@@ -352,14 +380,14 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
     lines = planner.lines[: len(segments)]
     jobs = sum(map(len, lines)) or max(1, min(planner.jobs, len(segments)))
     isolated = any(op.isolated for op in ops) or (planner.is_decoded and not any(op.user for op in ops))
-    resident = _RESIDENT_BYTES + max(format_named(file.format).decoding for file in files) + planner.decompression
+    resident = _RESIDENT_BYTES + max(file.format.decoding for file in files) + planner.decompression
     memory = jobs * (resident + planner.nblocks * planner.block_bytes)
     memory += _RESIDENT_BYTES if jobs > 1 or isolated else 0  # this process waits for its workers, and decodes nothing
     nopen = min(planner.nranks, planner.max_open + planner.read_ahead)
     nopen += min(noutputs, planner.max_open) if noutputs > 1 else 0
     return Plan(
         ops, planner.buffers, segments, block_counts, jobs, planner.max_open, planner.engine,
-        isolated=isolated, has_unknown_length=planner.buffers[0][0].count == UNKNOWN_COUNT, stream_count=[],
+        isolated=isolated, has_unknown_length=planner.buffers[0][0].count == UNKNOWN_COUNT,
         memory=max(memory, _RESIDENT_BYTES + encoding),
         open_files=reserved + nopen + planner.pipes * max(0, jobs - _FEW_WORKERS),
         machines=min(planner.machines, jobs), read_ahead=planner.read_ahead, lines=lines,

@@ -19,7 +19,7 @@ from mpired.context import Context
 from mpired.datatypes import DATATYPES, Datatype, Group
 from mpired.datatypes.pairs import INDICES, VALUES, column_names
 from mpired.errors import DatatypeError, InputWarning, OpError, UsageError
-from mpired.formats import InputOptions, RankFile, decoding, format_named
+from mpired.formats import Format, InputOptions, RankFile, decoding, format_named
 from mpired.formats.array import UNKNOWN_COUNT, with_stored
 from mpired.formats.derived import GeneratedIndices, Widening, widen_array, with_indices
 from mpired.formats.rank import KeptContent, list_names, reasons
@@ -49,7 +49,6 @@ class Request(NamedTuple):
     arguments: Sequence[Sequence[RankArgument]]  # of the ranks of each group
     inputs: InputOptions
     options: Options  # all options of the call
-    op_files: tuple[str, ...] = ()  # paths of the files of user-defined ops
     outputs: Sequence[str] = ()  # paths or patterns of the results; empty for arrays and for results in place
     provenance: Provenance | None = None  # the record of the origin of the results; None without a record
     skipped: tuple[Skipped, ...] = ()  # unusable ranks
@@ -109,19 +108,17 @@ def read_request(
         provenance = Provenance(context)
     request = Request(
         collective, op_list, groups, groups[-1:] if collective.to_root else groups, arguments, inputs, options,
-        op_files=tuple(path for op in op_list if op.isolated and (path := cast("Any", op.kernel).path)),
-        outputs=outputs, provenance=provenance,
-        skipped=tuple(skipped for group in opened for skipped in group.skipped),
+        outputs, provenance, tuple(skipped for group in opened for skipped in group.skipped),
     )  # fmt: skip
-    _check(request, hints, {form.name for form in formats if form})
+    _check(request, hints, formats)
     return request
 
 
-def _check(request: Request, hints: Collection[str], formats: Collection[str]) -> None:
+def _check(request: Request, hints: Collection[str], formats: Sequence[Format | None]) -> None:
     """Check the ops on the datatypes of the ranks, for results of these formats; warn of skipped and unsorted ranks."""
     options, groups, skipped = request.options, request.groups, request.skipped
-    row = format_named(groups[0][0].format)
-    if not row.keeps or {*formats} - {row.name}:
+    row = groups[0][0].format
+    if not row.keeps or any(form not in (None, row) for form in formats):
         hints = {*hints} - {"keep"}
     for op in request.ops:
         buffers = [(buffer.name, operand(op, buffer).datatype) for buffer in groups[0][0].buffers]
@@ -148,9 +145,9 @@ def _check_kept(request: Request) -> None:
     kept: list[KeptContent] = []
     for file in (file for files in groups for file in files):
         if file.kept is None:
-            reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
+            reason = f"carries columns and arrays, and {file.source.name} is {file.format.name}"
             if file.names:
-                reason = f"matches only {file.noun}s of {file.source.name} that are combined; it has"
+                reason = f"matches only {file.format.noun}s of {file.source.name} that are combined; it has"
                 reason = f"{reason} {list_names(file.names)}, and `columns` combines fewer"
             raise UsageError("`keep`", f"{reason}; leave it out")
         kept.append(file.kept)
@@ -305,26 +302,24 @@ def _set_counts(groups: _Groups, inputs: InputOptions, *, may_grow: bool) -> _Gr
 
     If all ranks are such streams, the fold reads to their end if the result may grow; else they are read here first.
     """
-    ranks = list(label_ranks(groups))
-    reference = next(((label, file) for label, file in ranks if file.buffers[0].count != UNKNOWN_COUNT), None)
-    has_unknown = any(file.buffers[0].count == UNKNOWN_COUNT for _, file in ranks)
-    if not has_unknown or (reference is None and may_grow):
+    unknown = [file.buffers[0].count == UNKNOWN_COUNT for files in groups for file in files]
+    if not any(unknown) or (all(unknown) and may_grow):
         return groups
-    counted = []
-    for label, file in ranks:
-        if reference is None:
-            counted.append(format_named(file.format).inspect(file.source.seekable(), inputs))
-            continue
+    if all(unknown):
+        groups = tuple(tuple(file.format.inspect(file.source.seekable(), inputs) for file in files) for files in groups)
+    ranks = list(label_ranks(groups))
+    reference = next((label, file) for label, file in ranks if file.buffers[0].count != UNKNOWN_COUNT)
+    other, count = f"{reference[0]} ({reference[1].source.name!r})", reference[1].buffers[0].count
+
+    def counted(label: str, file: RankFile) -> RankFile:
         compare(label, file, reference, inputs)
         if file.buffers[0].count != UNKNOWN_COUNT:
-            counted.append(file)
-            continue
-        like, count = (label, f"{reference[0]} ({reference[1].source.name!r})"), reference[1].buffers[0].count
-        buffers = tuple(with_stored(array, count=count, counted_like=like) for array in file.buffers)
-        counted.append(file._replace(buffers=buffers))
-    files = iter(counted)
-    regrouped = tuple(tuple(itertools.islice(files, len(group))) for group in groups)
-    return regrouped if reference else _set_counts(regrouped, inputs, may_grow=False)
+            return file
+        like = label, other
+        return file._replace(buffers=[with_stored(array, count=count, counted_like=like) for array in file.buffers])
+
+    files = itertools.starmap(counted, ranks)
+    return tuple(tuple(itertools.islice(files, len(group))) for group in groups)
 
 
 def _add_indices(groups: _Groups, arguments: Sequence[Sequence[RankArgument]], options: Options) -> _Groups:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mpired import codecs, ops
+from mpired.collectives.plan import Result
 from mpired.collectives.request import Request
-from mpired.collectives.run import Result
 from mpired.collectives.table import BEFORE, OpField, Share, arrays_in, operand
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_name
@@ -33,7 +33,6 @@ from mpired.formats import (
     RankFile,
     arrays_in_place,
     cells,
-    format_named,
     output_format,
 )
 from mpired.formats.array import stored_array
@@ -83,13 +82,15 @@ def check_different(results: Sequence[Result], request: Request) -> None:
 class GroupPlan(NamedTuple):
     """The fold for a group that receives results."""
 
+    request: Request
     number: int  # of the group
+    receivers: tuple[RankFile, ...]  # the ranks of the group
     senders: tuple[RankFile, ...]  # the ranks that are combined
     shares: tuple[Share, ...]  # of the ranks of the group
     times: tuple[cells.RankTime, ...] = ()  # of the senders; empty if all have the same time
 
 
-def group_plans(request: Request) -> Iterator[GroupPlan]:
+def plan_groups(request: Request) -> Iterator[GroupPlan]:
     """Yield the plan of each group that receives results; of two groups each receives the other's (MPI-4.1, 6.9.1)."""
     collective, options = request.collective, request.options
     counts = options["counts"], options["counts_b"]
@@ -103,7 +104,7 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
         if len(request.ops) > 1 or options["split"] is not None or options["count_valid"] is not None:
             shares = _share_files(shares, request)
         if not collective.whole and len({buffer.count for buffer in receivers[0].buffers}) > 1:
-            reason = f"has {receivers[0].noun}s of different lengths, which are not cut alike"
+            reason = f"has {receivers[0].format.noun}s of different lengths, which are not cut alike"
             raise CountError(receivers[0].source.name, f"{reason}; choose some with `columns`")
         for buffer in senders[0].buffers if any(share.last == BEFORE for share in shares) else ():
             # It raises an error if the op has no neutral element.
@@ -111,7 +112,7 @@ def group_plans(request: Request) -> Iterator[GroupPlan]:
         senders = senders[: max([1, *(share.last + 1 for share in shares)])]
         kept = [file.kept for file in senders]
         times = cells.times(kept, [file.kept for file in receivers]) if kept[0] is not None else ()
-        yield GroupPlan(i, senders, shares, times)
+        yield GroupPlan(request, i, receivers, senders, shares, times)
 
 
 def _share_files(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
@@ -147,9 +148,10 @@ def _share_files(shares: Sequence[Share], request: Request) -> tuple[Share, ...]
     )
 
 
-def _paths(group_plan: GroupPlan, request: Request) -> list[str]:
+def _paths(group: GroupPlan) -> list[str]:
     """Return the paths of the results of a group; without an output each replaces the file of its rank."""
-    ranks = [(share.rank, request.arguments[group_plan.number][share.rank]) for share in group_plan.shares]
+    request = group.request
+    ranks = [(share.rank, request.arguments[group.number][share.rank]) for share in group.shares]
     if not (outputs := request.outputs):
         for rank, argument in ranks:
             if not isinstance(argument, str):
@@ -161,25 +163,25 @@ def _paths(group_plan: GroupPlan, request: Request) -> list[str]:
         return [path for paths_of_output in paths for path in paths_of_output]
     nranks = len(ranks) // len(outputs)  # the shares of the second output follow those of the first
     parts = ((pattern, ranks[i * nranks : (i + 1) * nranks]) for i, pattern in enumerate(outputs))
-    return [path for pattern, part in parts for path in _expand_pattern(pattern, "ab"[group_plan.number], part)]
+    return [path for pattern, part in parts for path in _expand_pattern(pattern, "ab"[group.number], part)]
 
 
-def results_of(group_plan: GroupPlan, request: Request, *, terminal: bool) -> tuple[Result, ...]:
+def results_of(group: GroupPlan, *, terminal: bool) -> tuple[Result, ...]:
     """Return the results of a group, each with its path and its layout."""
-    inputs, results = request.inputs, list[Result]()
+    request, results = group.request, list[Result]()
     files: list[tuple[str, Sequence[int] | None, Layout]] = []  # names in a directory, numbers of arrays, layouts
-    for path, share in zip(_paths(group_plan, request), group_plan.shares, strict=True):
-        file = request.groups[group_plan.number][share.rank]
+    for path, share in zip(_paths(group), group.shares, strict=True):
+        file, inputs = group.receivers[share.rank], request.inputs
         if request.options["in_place"]:
-            results.append(_result_in_place(path, file, group_plan, share, request))
+            results.append(_result_in_place(path, group, share))
             continue
         # Equal results have the layout of the first of them.
         if not results or not request.collective.alike or results[-1].share.fields != share.fields:
-            model = model_of(file, group_plan, share, request)
+            model = model_of(group, share)
             output = f"{path}/" if file.shards and os.path.isdir(path) else path
             form = output_format(output, request.options["to"], model.format, terminal=terminal)
             if any(array.nullable for array in model.buffers):
-                _check_nulls(form, model, file, share, request)
+                _check_nulls(form, model, group, share)
             if form.needs_type and (inputs.byte_order or inputs.datarep):  # of the raw result, too
                 model = model.declared(inputs)
             model = model._replace(provenance=request.provenance, context=inputs.context)
@@ -194,13 +196,13 @@ def results_of(group_plan: GroupPlan, request: Request, *, terminal: bool) -> tu
             folder = os.path.normpath(os.path.dirname(path) if path.endswith(INDEX_SUFFIX) else path) if name else ""
             file_path = os.path.join(folder, name) if name else path
             compression = Compression.of(file_path, request.options["level"])
-            results.append(Result(share, file_path, form.name, layout, numbers, folder, compression))
+            results.append(Result(share, file_path, form, layout, numbers, folder, compression))
     return tuple(results)
 
 
 def _index_name(path: str, file: RankFile, form: Format) -> str:
     """Return the name of the index of a result in several files, such as those of its rank; "" for a single file."""
-    is_index, is_like = path.endswith(INDEX_SUFFIX), bool(file.shards) and form.name == file.format
+    is_index, is_like = path.endswith(INDEX_SUFFIX), bool(file.shards) and form == file.format
     if is_index and not is_like:
         reason = f"is the index of a checkpoint in several files, and {file.source.name} is not one; name one file"
         raise UsageError(path, reason)
@@ -216,17 +218,17 @@ def _copy_header(layout: Layout, form: Format, request: Request) -> Layout:
     """Return the layout of a raw result with the bytes before the elements of the root's raw file."""
     file = request.groups[0][request.options["root"]]
     array = stored_array(file.buffers[0])
-    are_raw = form.needs_type and format_named(file.format).needs_type
+    are_raw = form.needs_type and file.format.needs_type
     if not are_raw or not array.offset or array.reader or not isinstance(layout, FlatLayout):
         reason = "is for raw results of a raw file with a header that `offset` skips, and its elements in one piece"
-        formats = f"{file.source.name} is {file.format}, and the result {form.name}"
+        formats = f"{file.source.name} is {file.format.name}, and the result {form.name}"
         raise UsageError("`header='copy'`", f"{reason} behind that; {formats}; leave it out")
     return layout._replace(header_from=array)
 
 
-def _check_nulls(form: Format, model: Model, file: RankFile, share: Share, request: Request) -> None:
+def _check_nulls(form: Format, model: Model, group: GroupPlan, share: Share) -> None:
     """Raise `UsageError` if a result may have nulls that its format cannot store."""
-    results = arrays_in(share, request.ops, file.buffers)
+    results = arrays_in(share, group.request.ops, group.receivers[share.rank].buffers)
     for array, result in zip(model.buffers, results, strict=True):
         if array.nullable and not form.has_nulls and not ops.has_fill_value(result.op, result.rank.datatype):
             lengths = {buffer.count for buffer in model.buffers}
@@ -234,9 +236,10 @@ def _check_nulls(form: Format, model: Model, file: RankFile, share: Share, reque
             raise ops.null_result_error(result.op, array.datatype, form.name, f"use `to='parquet'`{columns}")
 
 
-def _result_in_place(path: str, file: RankFile, group_plan: GroupPlan, share: Share, request: Request) -> Result:
+def _result_in_place(path: str, group: GroupPlan, share: Share) -> Result:
     """Return the result that replaces the file of its rank (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
-    form, (op,), options = format_named(file.format), request.ops, request.options
+    request, file = group.request, group.receivers[share.rank]
+    form, (op,), options = file.format, request.ops, request.options
     is_local = request.inputs.in_place  # reduce-local, which does not have the option
     subject, hint = (
         (path, "`mpired reduce` writes a new file") if is_local else ("`in_place`", f"{op} needs an `output`")
@@ -245,8 +248,8 @@ def _result_in_place(path: str, file: RankFile, group_plan: GroupPlan, share: Sh
     if file.source.packed or file.source.inode is None or file.source.name == STANDARD_INPUT:
         rank = "" if is_local else f"the root's rank, {file.source.name}, "
         raise UsageError(subject, f"{rank}is a stream or compressed and cannot be replaced")
-    if options["to"] not in (None, file.format):
-        raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")
+    if options["to"] not in (None, form.name):
+        raise UsageError("`in_place`", f"keeps the format of the root, {form.name}; leave `to` out")
     for array in file.buffers:
         if (datatype := op.result(array.datatype)) != (stored := stored_array(array).datatype):
             raise UsageError(subject, f"would put {datatype.label} in the place of {stored.label}; {hint}")
@@ -254,18 +257,20 @@ def _result_in_place(path: str, file: RankFile, group_plan: GroupPlan, share: Sh
         combined = tuple(name for array in file.buffers for name in array.columns)
         kept = form.inspect(file.source, request.inputs._replace(columns=combined, keep=("*",))).kept
         file = file._replace(kept=kept)
-    model = model_of(file, group_plan, share, request)
-    _check_nulls(form, model, file, share, request)
+        receivers = [*group.receivers[: share.rank], file, *group.receivers[share.rank + 1 :]]
+        group = group._replace(receivers=tuple(receivers))
+    model = model_of(group, share)
+    _check_nulls(form, model, group, share)
     is_plain = model.cells == Cells() and not any(array.nullable for array in model.buffers)
     if request.collective.to_root and form.has_arrays and is_plain:
         replaced = arrays_in_place(file)
         if any(array.count for array in replaced):
             offsets, dtypes = [array.offset for array in replaced], tuple(array.stored for array in replaced)
-            return Result(share, path, form.name, ArrayLayout(lambda _: offsets, dtypes, replaces=tuple(replaced)))
+            return Result(share, path, form, ArrayLayout(lambda _: offsets, dtypes, replaces=tuple(replaced)))
     layout = form.prepare(model._replace(context=request.inputs.context))
     keeping = _keep_surroundings(file, layout, subject, hint if is_local else "")
     # The header stays unless it has the number of elements, and the result has another number.
-    return Result(share, path, form.name, keeping if request.collective.whole or form.needs_type else layout)
+    return Result(share, path, form, keeping if request.collective.whole or form.needs_type else layout)
 
 
 def _keep_surroundings(file: RankFile, layout: Layout, subject: str, hint: str) -> Layout:
@@ -274,7 +279,7 @@ def _keep_surroundings(file: RankFile, layout: Layout, subject: str, hint: str) 
     if isinstance(layout, FlatLayout):
         # A transposed array is replaced by one in the order of the root.
         return FlatLayout(array.stored, keeps_bytes_of=array) if array.reader is None else layout
-    if array.datatype.is_spread and format_named(file.format).needs_type:
+    if array.datatype.is_spread and file.format.needs_type:
         from mpired.formats.spread import spread_encoder  # noqa: PLC0415 - few elements are spread
 
         return Encoder(spread_encoder(array.datatype, array.stored, array))
@@ -285,12 +290,13 @@ def _keep_surroundings(file: RankFile, layout: Layout, subject: str, hint: str) 
     return layout
 
 
-def model_of(file: RankFile, group_plan: GroupPlan, share: Share, request: Request) -> Model:
-    """Return the model of a result of a rank with this file.
+def model_of(group: GroupPlan, share: Share) -> Model:
+    """Return the model of the result with a share.
 
     It has the count of the share, without the rank's shape if that is a part of the elements, and the header or schema
-    of the file if that describes the datatypes of the result.
+    of the rank's file if that describes the datatypes of the result.
     """
+    request, file = group.request, group.receivers[share.rank]
     results, arrays = list(arrays_in(share, request.ops, file.buffers)), list[Array]()
     for result in results:
         array = result.rank.result
@@ -304,19 +310,19 @@ def model_of(file: RankFile, group_plan: GroupPlan, share: Share, request: Reque
         elif result.field or result.datatype != array.datatype:
             array = array.of_field(result.datatype, result.field)
         if result.op.rules.nulls != "error" and result.field != VALID:
-            senders = [sender.buffers[result.buffer] for sender in group_plan.senders[: share.last + 1]]
+            senders = [sender.buffers[result.buffer] for sender in group.senders[: share.last + 1]]
             has_nulls = [stored_array(sender).nulls != 0 for sender in senders]
-            datatype = operand(result.op, group_plan.senders[0].buffers[result.buffer]).datatype
+            datatype = operand(result.op, group.senders[0].buffers[result.buffer]).datatype
             array = array._replace(nullable=ops.may_be_null(result.op, datatype, has_nulls))
         arrays.append(array)
     datatypes = [array.datatype for array in arrays]
     are_values = share.fields[0].field in {"", FIELDS[0]}
     has_datatypes = are_values and datatypes == [stored_array(array).datatype for array in file.buffers]
     # A format of arrays gives the dimensions and attributes of its arrays, whatever their datatypes.
-    is_described = has_datatypes or format_named(file.format).has_arrays
+    is_described = has_datatypes or file.format.has_arrays
     model = Model(file.format, tuple(arrays), file.source if is_described else None, file.kept)
     if file.headers:  # of a format with attributes
         names = [next(iter(array.columns), "") for array in arrays]  # of pairs the array of the values
         results = [result._replace(name=name) for result, name in zip(results, names, strict=True)]
-        model = model._replace(cells=cells.cells(file, group_plan.times[: share.last + 1], results, share.last + 1))
+        model = model._replace(cells=cells.cells(file, group.times[: share.last + 1], results, share.last + 1))
     return model

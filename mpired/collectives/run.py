@@ -11,11 +11,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mpired import interrupts, log
-from mpired.collectives.fold import Fold, PieceResult, Region, ResultFile, Writers
-from mpired.collectives.plan import Plan, Segment
+from mpired.collectives.fold import Fold, ProgressReport, Region, ResultFile, Writers
+from mpired.collectives.plan import Plan, Result, Segment
 from mpired.collectives.table import Share, arrays_in, operand
 from mpired.context import Context
 from mpired.datatypes.pairs import VALID
@@ -23,7 +23,7 @@ from mpired.engines import LOCAL, pool
 from mpired.engines.worker import be_quiet
 from mpired.errors import WorkerError
 from mpired.files import calls, copying
-from mpired.files.scratch import Compression, Scratch, StreamOutput
+from mpired.files.scratch import Scratch, StreamOutput
 from mpired.files.transaction import Output
 from mpired.formats import ArrayLayout, Encoder, FlatLayout, Layout, decoding
 from mpired.formats.array import Array, stored_array
@@ -42,41 +42,15 @@ if TYPE_CHECKING:
 _ALIGNMENT = 64  # of arrays in a scratch file
 
 
-class Result(NamedTuple):
-    """A file with the share of a rank."""
-
-    share: Share
-    path: str
-    format: str  # name of its row
-    layout: Layout
-    numbers: Sequence[int] | None = None  # of the arrays of the share in this file; None for all
-    folder: str = ""  # directory of a result in several files, which is made if it does not exist; "" for one file
-    compression: Compression | None = None  # None if the file is not compressed
-
-    def nbytes(self, plan: Plan) -> tuple[int, bool]:
-        """Return the bytes of the file, and whether they are exact: of encoded elements only their number is known."""
-        if isinstance(self.layout, FlatLayout):
-            surroundings = self.layout.keeps_bytes_of
-            tail = 0 if surroundings is None else max(0, surroundings.source.nbytes - surroundings.end)
-            return self.layout.end(self.share.count_of(plan.buffers[0][0].count)) + tail, True
-        arrays = self.arrays(plan).values()
-        return sum(self.share.count_of(array.rank.count) * array.datatype.itemsize for array in arrays), False
-
-    def arrays(self, plan: Plan) -> dict[int, ResultArray]:
-        """Return the arrays in the file, by their numbers in the share."""
-        arrays = enumerate(arrays_in(self.share, plan.ops, plan.firsts))
-        return {number: array for number, array in arrays if self.numbers is None or number in self.numbers}
-
-
-def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], context: Context, *, link: bool) -> None:
-    """Fold the ranks into the drafts of the results; with `link` equal results are hard links."""
+def fill(plan: Plan, drafts: Sequence[Output], context: Context, *, link: bool) -> Plan:
+    """Fold the ranks into the drafts of the results, with `link` hard links of equal ones; return the final plan."""
     targets: list[ResultFile] = []
     encoded: list[tuple[Share, Encoder, Output]] = []
     originals: list[tuple[Layout, Output]] = []
     copies: list[tuple[Output, Output]] = []
     firsts: dict[object, Output] = {}  # the first draft of each share and layout
     counted: set[object] = set()  # shares whose masked elements are counted in one of their files
-    for result, draft in zip(results, drafts, strict=True):
+    for result, draft in zip(plan.results, drafts, strict=True):
         layout, share = result.layout, result.share[1:]
         original = firsts.setdefault((share, id(layout)), draft)
         if original is not draft and (link or not isinstance(layout, FlatLayout | ArrayLayout)):
@@ -94,17 +68,18 @@ def fill(plan: Plan, results: Sequence[Result], drafts: Sequence[Output], contex
     if encoded:
         shares = [share for share, _, _ in encoded]
         missing = [layout.missing for _, layout, _ in encoded]
-        with folded(plan, shares, encoded[0][-1], context, targets=targets, missing=missing) as arrays:
+        with folded(plan, shares, encoded[0][-1], context, targets=targets, missing=missing) as (final, arrays):
             for (_, encoder, draft), elements in zip(encoded, arrays, strict=True):
                 with draft.created() as fd, log.step("encoding results"):
                     encoder.encode(elements, fd)
     else:
-        fold(plan, targets, context)
+        final = fold(plan, targets, context)
     for layout, draft in originals:
         if plan.has_unknown_length or isinstance(layout, ArrayLayout):
-            _finish_headers(layout, draft, plan)
+            _finish_headers(layout, draft, final)
     for original, draft in copies:  # of a transaction, which has several drafts
         cast("Draft", draft).copy_from(cast("Draft", original), link=link)
+    return final
 
 
 def _start_stream(result: Result, layout: FlatLayout, output: StreamOutput, plan: Plan) -> ResultFile | None:
@@ -152,16 +127,12 @@ def _start_arrays(result: Result, layout: ArrayLayout, draft: Output, plan: Plan
 
 def _finish_headers(layout: Layout, draft: Output, plan: Plan) -> None:
     """Write the parts of a file that depend on its elements or on their number."""
-    if isinstance(layout, FlatLayout) and layout.head_of and plan.has_unknown_length:
+    if isinstance(layout, FlatLayout) and layout.head_of:
         with draft.created() as fd:
-            calls.pwrite_all(fd, layout.head_of(plan.final_count), 0)
+            calls.pwrite_all(fd, layout.head_of(plan.firsts[0].count), 0)
     if isinstance(layout, ArrayLayout) and layout.finish:
-        with log.step("completing results"), calls.errors_name(draft.name):
-            fd = draft.shared.open()
-            try:
-                layout.finish(fd)
-            finally:
-                calls.close_quietly(fd)
+        with log.step("completing results"), draft.created() as fd:
+            layout.finish(fd)
 
 
 @contextmanager
@@ -173,8 +144,8 @@ def folded(
     *,
     targets: Sequence[ResultFile] = (),  # other files of results
     missing: Sequence[Sequence[Missing | None]] = (),  # of each share the fill values of its arrays
-) -> Generator[list[list[Array]], None, None]:
-    """Fold all segments into a scratch file, and give the arrays of each share of the result, of native elements."""
+) -> Generator[tuple[Plan, list[list[Array]]], None, None]:
+    """Fold all segments into a scratch file, and give the final plan, and the native arrays of each share."""
     with Scratch(*((output.directory, output.name) if output else ())) as scratch:
         scratch_targets: dict[object, ResultFile] = {}  # by the share without its rank
         end = 0
@@ -185,19 +156,17 @@ def folded(
                 scratch_targets[share[1:]] = target
         if not plan.has_unknown_length:
             scratch.allocate(end)
-        fold(plan, [*targets, *scratch_targets.values()], context)
+        plan = fold(plan, [*targets, *scratch_targets.values()], context)
         source = LocalSource(scratch.name, scratch.shared.path)
         arrays: dict[object, list[Array]] = {}
         for key, target in scratch_targets.items():
             arrays[key] = []
             results = arrays_in(target.share, plan.ops, plan.firsts)
             for result, region in zip(results, target.regions.values(), strict=True):
-                count = plan.final_count if plan.has_unknown_length else target.share.count_of(result.rank.count)
-                array = Array(
-                    source, result.datatype, count, region.stored, region.offset, mask_offset=region.mask_offset
-                )
-                arrays[key].append(array._replace(name=result.name))
-        yield [arrays[share[1:]] for share in shares]
+                count = target.share.count_of(result.rank.count)
+                array = Array(source, result.datatype, count, region.stored, region.offset, name=result.name)
+                arrays[key].append(array._replace(mask_offset=region.mask_offset))
+        yield plan, [arrays[share[1:]] for share in shares]
 
 
 def _scratch_regions(share: Share, missing: Sequence[Missing | None], plan: Plan, end: int) -> tuple[list[Region], int]:
@@ -212,8 +181,8 @@ def _scratch_regions(share: Share, missing: Sequence[Missing | None], plan: Plan
     return regions, end
 
 
-def fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
-    """Fold all segments into files."""
+def fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> Plan:
+    """Fold all segments into files; return the plan with the counts of streams that were read to their end."""
     is_sent = not plan.engine.same_host
     drafts = [target.file for target in targets if target.file.inode[1]]
     # Workers of a launcher write several results themselves, if all of them can write into the folders.
@@ -222,22 +191,24 @@ def fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
 
         sample = {os.path.dirname(draft.path): draft for draft in drafts}  # a draft in each folder
         is_sent = not probe.all_write(plan.engine.runner, list(sample.values()))
-    is_function = any(op.is_function for op in plan.ops)
+    is_function, pieces = any(op.is_function for op in plan.ops), list[ProgressReport]()
     with closing(decoding.Decoder()) if is_function else nullcontext() as decoder, ExitStack() as stack:
         decoded = plan
         if decoder is not None:  # a function runs in this process, and libraries decode in a worker
             decoded = plan._replace(buffers=tuple(tuple(map(decoder.decoding, ranks)) for ranks in plan.buffers))
         work = stack.enter_context(closing(Fold(decoded, tuple(targets), sends=is_sent)))
-        reports = run_segments(plan, work, context)
-        pieces = list(_write_received(plan, targets, reports) if is_sent else reports)
-    if plan.has_unknown_length or any(piece.overflow or piece.nunset or piece.nmasked for piece in pieces):
+        reports = stack.enter_context(run_segments(plan, work, context))
+        for piece in _write_received(plan, targets, reports) if is_sent else reports:
+            if interrupts.pending:
+                interrupts.raise_pending()
+            pieces.append(piece)
+    if any(piece.overflow or piece.nunset or piece.nmasked for piece in pieces):
         _report(plan, targets, pieces)
+    return plan.with_count(max(piece.stop for piece in pieces)) if plan.has_unknown_length else plan
 
 
-def _report(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[PieceResult]) -> None:
-    """Set the final count of streams; warn of overflows, of elements never written, and of masked elements."""
-    if plan.has_unknown_length:
-        plan.stream_count.append(max(piece.stop for piece in pieces))
+def _report(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[ProgressReport]) -> None:
+    """Warn of overflows, of elements never written, and of masked elements."""
     for overflow in by_op(overflow for piece in pieces for overflow in piece.overflow):
         op, ranks = plan.ops[overflow.op], plan.buffers[overflow.buffer]
         name = ranks[0].name if len(plan.buffers) > 1 else ""
@@ -250,7 +221,7 @@ def _report(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[PieceRes
         _report_masked(plan, targets, pieces)
 
 
-def _report_masked(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[PieceResult]) -> None:
+def _report_masked(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[ProgressReport]) -> None:
     """Warn of valid elements of results that are equal to a fill value of their array."""
     masked: dict[tuple[int, int], tuple[ResultArray, Missing]] = {}  # by the numbers of the buffer and the op
     for target in targets:
@@ -266,8 +237,10 @@ def _report_masked(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[P
             log.warn(log.masked_warning(count, name, missing.text, hint))
 
 
-def _write_received(plan: Plan, targets: Sequence[ResultFile], pieces: Iterable[PieceResult]) -> Iterator[PieceResult]:
-    """Write the block results that workers on other machines send, and yield the piece results without them."""
+def _write_received(
+    plan: Plan, targets: Sequence[ResultFile], pieces: Iterable[ProgressReport]
+) -> Iterator[ProgressReport]:
+    """Write the block results that workers on other machines send, and yield the reports without them."""
     writers, buffer = None, -1
     with ExitStack() as stack:
         for piece in pieces:
@@ -287,8 +260,9 @@ def _write_received(plan: Plan, targets: Sequence[ResultFile], pieces: Iterable[
 _P = TypeVar("_P")  # progress of a segment, with `nbytes`, the number of bytes read since the last one
 
 
-def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: Context) -> Generator[_P, None, None]:
-    """Let the engine work on all segments of a plan; yield the progress of all segments, in any order."""
+@contextmanager
+def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: Context) -> Iterator[Iterable[_P]]:
+    """Let the engine work on all segments of a plan; the block takes their progress, in any order."""
     if log.collected:
         blocks = ", ".join(map(str, plan.block_counts))
         log.plan(f"segments {len(plan.segments)}, elements in a block {blocks}, ranks open at once {plan.max_open}")
@@ -306,9 +280,7 @@ def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: C
     with log.step("combining the ranks"), closing(progress):
         is_watched = context.progress is not no_progress
         try:
-            for piece in _show_progress(progress, context.progress, plan.nbytes) if is_watched else progress:
-                interrupts.raise_pending()
-                yield piece
+            yield _show_progress(progress, context.progress, plan.nbytes) if is_watched else progress
         except WorkerError as error:
             if not pool.is_crash(error):
                 raise

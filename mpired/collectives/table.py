@@ -7,7 +7,7 @@ is one of these, or some of its elements.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mpired import datatypes, ops
@@ -50,65 +50,53 @@ class Collective(NamedTuple):
     name: str  # of the command
     function: str  # of MPI
     options: Group
-    # (last rank that is combined, number of ranks with shares, count of elements of a rank, options) -> shares. With
-    # two groups the shares go to the ranks of the other group, and `counts` are those of that group.
-    shares: Callable[[int, int, int, Options], list[Share]]
-    whole: bool = True  # whether a share has all elements of a partial result
-    alike: bool = False  # whether all shares are equal
     to_root: bool = False  # whether the root alone has a share
+    alike: bool = False  # whether all shares are equal, with all ranks combined
+    whole: bool = True  # whether a share has all elements of a partial result; else a block of the last one
+    exclusive: bool = False  # whether the share of a scan ends before its rank, and not with it
     fixed: Options = {}  # noqa: RUF012 - never changed; values of options that the collective does not have
     several: bool = False  # whether a call may have several ops
 
-
-def _root(last: int, nranks: int, _count: int, options: Options) -> list[Share]:
-    root = options["root"]
-    if not 0 <= root < nranks:
-        raise RootError(f"root {root}", f"is not a rank; there are {nranks} ranks, 0 to {nranks - 1}")
-    return [Share(root, last)]
-
-
-def _all_ranks(last: int, nranks: int, _count: int, _options: Options) -> list[Share]:
-    return [Share(rank, last) for rank in range(nranks)]
-
-
-def _inclusive(_last: int, nranks: int, _count: int, _options: Options) -> list[Share]:
-    return [Share(rank, rank) for rank in range(nranks)]
-
-
-def _exclusive(_last: int, nranks: int, _count: int, options: Options) -> list[Share]:
-    # The result of rank 0 is undefined (6.11.2): it gets no file, unless the call asks for the neutral element.
-    first = 0 if options["exscan_first"] == "identity" else 1
-    return [Share(rank, rank - 1) for rank in range(first, nranks)]
-
-
-def _blocks(last: int, nranks: int, count: int, options: Options) -> list[Share]:
-    counts = options["counts"]
-    if len(counts) != nranks:
-        raise CountError("`counts`", f"has {len(counts)} values for {nranks} ranks; give one for each rank")
-    if sum(counts) != count:
-        raise CountError("counts", f"they sum to {sum(counts)}, but every rank has {count} elements")
-    stops = itertools.accumulate(counts)
-    return [Share(rank, last, stop - counts[rank], stop) for rank, stop in enumerate(stops)]
+    def shares(self, last: int, nranks: int, count: int, options: Options) -> list[Share]:
+        """Return the shares of ranks with `count` elements; `last` is the last rank that is combined."""
+        # With two groups the shares go to the ranks of the other group, and `counts` are those of that group.
+        if self.to_root:
+            root = options["root"]
+            if not 0 <= root < nranks:
+                raise RootError(f"root {root}", f"is not a rank; there are {nranks} ranks, 0 to {nranks - 1}")
+            return [Share(root, last)]
+        if not self.whole:
+            counts = options["counts"] if "counts" in self.options else _equal_counts(count, nranks)
+            if len(counts) != nranks:
+                raise CountError("`counts`", f"has {len(counts)} values for {nranks} ranks; give one for each rank")
+            if sum(counts) != count:
+                raise CountError("counts", f"they sum to {sum(counts)}, but every rank has {count} elements")
+            stops = itertools.accumulate(counts)
+            return [Share(rank, last, stop - counts[rank], stop) for rank, stop in enumerate(stops)]
+        # The exclusive result of rank 0 is undefined (6.11.2): no file, unless the call asks for the neutral element.
+        first = 1 if self.exclusive and options["exscan_first"] != "identity" else 0
+        return [Share(rank, last if self.alike else rank - self.exclusive) for rank in range(first, nranks)]
 
 
-def _equal_blocks(last: int, nranks: int, count: int, options: Options) -> list[Share]:
+def _equal_counts(count: int, nranks: int) -> list[int]:
+    """Return the counts of equal blocks of `count` elements."""
     block, remainder = divmod(count, nranks)
     if remainder:
         reason = f"{count} elements do not make {nranks} equal blocks; use reduce-scatter, with counts"
         raise CountError("count", reason)
-    return _blocks(last, nranks, count, {**options, "counts": [block] * nranks})
+    return [block] * nranks
 
 
 _ROWS = (  # MPI-4.1, 6.9.1, 6.9.7, 6.9.6, 6.10.2, 6.10.1, 6.11.1, 6.11.2
-    Collective("reduce", "MPI_Reduce", REDUCE, _root, alike=True, to_root=True, several=True),
+    Collective("reduce", "MPI_Reduce", REDUCE, to_root=True, alike=True, several=True),
     Collective(
-        "reduce-local", "MPI_Reduce_local", LOCAL, _root, alike=True, to_root=True, fixed={"root": 1, "in_place": True}
+        "reduce-local", "MPI_Reduce_local", LOCAL, to_root=True, alike=True, fixed={"root": 1, "in_place": True}
     ),
-    Collective("allreduce", "MPI_Allreduce", ALLREDUCE, _all_ranks, alike=True),
-    Collective("reduce-scatter", "MPI_Reduce_scatter", SCATTER, _blocks, whole=False),
-    Collective("reduce-scatter-block", "MPI_Reduce_scatter_block", SCATTER_BLOCK, _equal_blocks, whole=False),
-    Collective("scan", "MPI_Scan", SCAN, _inclusive),
-    Collective("exscan", "MPI_Exscan", EXSCAN, _exclusive),
+    Collective("allreduce", "MPI_Allreduce", ALLREDUCE, alike=True),
+    Collective("reduce-scatter", "MPI_Reduce_scatter", SCATTER, whole=False),
+    Collective("reduce-scatter-block", "MPI_Reduce_scatter_block", SCATTER_BLOCK, whole=False),
+    Collective("scan", "MPI_Scan", SCAN),
+    Collective("exscan", "MPI_Exscan", EXSCAN, exclusive=True),
 )
 COLLECTIVES = {row.name: row for row in _ROWS}
 DEFAULTS = {name: row.default for name, row in rows(CALL).items()}  # of the options of all collectives

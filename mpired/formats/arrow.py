@@ -254,7 +254,7 @@ def prepare(model: Model) -> Encoder:
     schema = None
     if model.source:
         schema = columns.query(model.context, model.source, ArrowFile, columns.SCHEMA)
-    new = globals()[f"new_{model.format}"]
+    new = globals()[f"new_{model.format.name}"]
     return columns.encoder(model, columns.result_schema(model, schema), new, _BATCH_ROWS)
 
 

@@ -464,7 +464,7 @@ def result_schema(model: Model, schema: pa.Schema | None) -> ResultSchema:
             model_names = result.columns if schema is None else (field.name,)
             position = min((positions.get(name, len(positions)) for name in model_names), default=len(positions))
             placed.append((position, field.with_nullable(field.nullable or result.nullable)))
-    check_names([*itertools.chain(*columns)], kept.names if kept else (), model.format)
+    check_names([*itertools.chain(*columns)], kept.names if kept else (), model.format.name)
     fields = [field for _, field in sorted(placed, key=operator.itemgetter(0))]
     return pa.schema(fields, None if schema is None else schema.metadata), columns
 

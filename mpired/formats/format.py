@@ -95,12 +95,12 @@ class Format(NamedTuple):
         # A package's exceptions become errors of the file; the modules of mpired are called directly, for speed.
         args = source, inputs
         file: RankFile = self._call("inspect", source.name, *args) if self.place else self.module.inspect(*args)
-        return file if file.format == self.name else file._replace(format=self.name, noun=self.noun)
+        return file._replace(format=self)
 
     def prepare(self, model: Model) -> Layout:
         """Return the layout of a result like `model`; raise an error if the format cannot store it."""
         kept, buffers = model.kept, model.buffers
-        is_foreign = kept and (self.keeps != kept.kind or (self.has_arrays and model.format != self.name))
+        is_foreign = kept and (self.keeps != kept.kind or (self.has_arrays and model.format != self))
         if kept and is_foreign and not kept.chosen:
             model = model._replace(kept=None)
         is_rare = any(result.only_op_name is not None or result.datatype.group in TIMES for result in buffers)
@@ -110,8 +110,8 @@ class Format(NamedTuple):
             return self._prepare_with_foreign(model, kept)
         if self.has_arrays and (buffers[1:] or model.kept):
             check_names(self._names(buffers), model.kept.names if model.kept else (), self.name)
-        if model.format != self.name:  # the schema and attributes of another format have no meaning here
-            model = model._replace(format=self.name, source=None, cells=Cells())
+        if model.format != self:  # the schema and attributes of another format have no meaning here
+            model = model._replace(format=self, source=None, cells=Cells())
         if self.has_arrays and self.has_nulls and any(map(has_split_pairs, buffers)):
             fields = [FIELDS if has_split_pairs(pairs) else ("",) for pairs in buffers]
             parts = [
@@ -176,7 +176,7 @@ class Format(NamedTuple):
             refused = listed(lacking or [*kept.chosen])
             why = f", which cannot {'mark missing elements of' if lacking else 'hold'} '{refused}'" if can_keep else ""
             reason = f"carries {kept.kind} into results that can hold them, and this one is {self.name}{why}"
-            raise UsageError("`keep`", f"{reason}; leave it out, or write {model.format}")
+            raise UsageError("`keep`", f"{reason}; leave it out, or write {model.format.name}")
         check_names(self._names(model.buffers), names, self.name)
         models = () if self.is_text else (array.result._replace(nullable=array.nullable) for array in carried)
         layout: Any = self.prepare(model._replace(buffers=(*model.buffers, *models), kept=None))
@@ -207,7 +207,7 @@ class Format(NamedTuple):
         for candidate in candidates:
             with contextlib.suppress(DatatypeError):
                 result = candidate.result._replace(nullable=candidate.nullable)
-                layout = self.prepare(Model(self.name, (result,), context=model.context))
+                layout = self.prepare(Model(self, (result,), context=model.context))
                 marked = next(iter(getattr(layout, "missing", ())), None)
                 if candidate.nullable and self.has_arrays:
                     marked = marked or Missing(nan=True)  # as NaN in Zarr, which needs no attribute

@@ -23,7 +23,6 @@ from mpired.sources.local import peek
 from mpired.sources.source import Source
 
 MAGIC = b"\x93NUMPY"
-_NAME = "npy"
 _MAX_HEADER = 64 << 10
 _MAX_NDIM = 64
 _MAX_DIM = 2**63 - 1
@@ -62,7 +61,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     cached, declarations = _cached, (inputs.datatype, inputs.type_order, inputs.named, inputs.any_type)
     is_alike = cached is not None and cached.nbytes == source.nbytes and cached.declarations == declarations
     if cached and is_alike and not source.is_sequential and peek(source, len(cached.head)) == cached.head:
-        return RankFile(source, (cached.array._replace(source=source),), format=_NAME)
+        return RankFile(source, (cached.array._replace(source=source),))
     header = read_header(source.name, functools.partial(peek, source))
     dtype, shape = header.dtype, header.shape
     # The size of a stream is checked at its end.
@@ -80,7 +79,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     array = Array(source, datatype, math.prod(shape), stored, len(header.head), shape, fortran_order, must_end=True)
     if not source.is_sequential:
         _cached = _CachedHeader(dtype, header.head, source.nbytes, declarations, array._replace(source=NOWHERE))
-    return RankFile(source, (array,), format=_NAME)
+    return RankFile(source, (array,))
 
 
 def check_datatype(subject: str, dtype: np.dtype) -> None:

@@ -64,7 +64,7 @@ class Cells(NamedTuple):
 class Model(NamedTuple):
     """The model of a result."""
 
-    format: str  # name of the default format of the result
+    format: Any  # row of the default format of the result, or None
     buffers: tuple[Array, ...]  # its arrays, at least one
     source: Source | None = None  # file of that format, whose schema, compression and header spelling the result gets
     kept: KeptContent | None = None
@@ -94,11 +94,10 @@ class RankFile(NamedTuple):
     buffers: Sequence[Array]
     others: Sequence[SkippedArray] = ()  # other arrays of the file; () if columns were chosen
     names: Sequence[str] = ()  # names of all columns or arrays
-    format: str = ""  # name of the format, set by `Format.inspect`
+    format: Any = None  # row of the format, set by `Format.inspect`
     obstacle: str = ""  # reason why the file has no buffers, if it is only described
     kept: KeptContent | None = None
     headers: Sequence[Any] = ()  # `arrays.ArrayHeader` of each combined array, in formats with attributes
-    noun: str = "array"  # the word of the format for an array
     shards: Sequence[Source] = ()  # files with the elements, if the source is only their index
     not_carried: Sequence[SkippedArray] = ()  # arrays that match a pattern of `keep`, but cannot be carried
 
@@ -107,7 +106,7 @@ class RankFile(NamedTuple):
         arrays = [(array.name, f"{array.count} x {array.datatype.label}") for array in self.buffers]
         arrays += [(skipped.name, f"{skipped.type}, no buffer") for skipped in self.others]
         texts = (f"{name}: {text}" if name else text for name, text in arrays)
-        return f"<{self.format} file {self.source.name!r}: {', '.join(texts) or 'no buffer'}>"
+        return f"<{self.format.name} file {self.source.name!r}: {', '.join(texts) or 'no buffer'}>"
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -128,7 +127,7 @@ class RankFile(NamedTuple):
         return self._replace(buffers=[by_name[name] for name in names])
 
     def check(self, taken: Group | None = None, *, complete: bool = False) -> None:
-        """Raise the errors of `obstacles`, if there are any."""
+        """Raise the `errors`, if there are any."""
         is_plain = self.buffers and not any(array.nulls for array in self.buffers)
         if (complete or not is_plain) and (errors := self.errors(taken, complete=complete)):
             raise merged(errors)
@@ -161,7 +160,7 @@ class RankFile(NamedTuple):
         if not self.buffers and not skipped:
             reason, carried = "holds no array or column", self.kept.names if self.kept else ()
             if carried:
-                reason = f"has no {self.noun} to combine, because results carry {list_names(carried)}"
+                reason = f"has no {self.format.noun} to combine, because results carry {list_names(carried)}"
                 reason += "; choose those to combine with `columns`"
             errors.append(BufferFileError(self.source.name, reason))
         return errors
@@ -170,8 +169,8 @@ class RankFile(NamedTuple):
         """Return the only buffer of a file; raise an error if there are several or none."""
         self.check()
         if len(self.buffers) > 1:
-            names = ", ".join(buffer.name for buffer in self.buffers)
-            reason = f"holds {len(self.buffers)} {self.noun}s ({names}), and one is needed; choose one with `columns`"
+            names = f"{len(self.buffers)} {self.format.noun}s ({', '.join(buffer.name for buffer in self.buffers)})"
+            reason = f"holds {names}, and one is needed; choose one with `columns`"
             raise UsageError(self.source.name, reason)
         return self.buffers[0]
 

@@ -28,7 +28,7 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
         return RankFile(source, (spread,))
     count = _count(source, inputs, datatype, stored)
     array = Array(source, datatype, count, stored, inputs.start(datatype), must_end=inputs.count is None)
-    return RankFile(source, (array._replace(datarep=inputs.datarep or "native"),), format="raw")
+    return RankFile(source, (array._replace(datarep=inputs.datarep or "native"),))
 
 
 def _count(source: Source, inputs: InputOptions, datatype: Datatype, stored: np.dtype) -> int:

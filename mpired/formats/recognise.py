@@ -168,7 +168,7 @@ def open_rank(argument: str | RankObject, inputs: InputOptions, *, any_kind: boo
         except NotReadError as error:
             if not any_kind:
                 raise
-            return RankFile(packed.seekable(), (), format=error.kind, obstacle=error.reason)
+            return RankFile(packed.seekable(), (), format=Format(error.kind), obstacle=error.reason)
     if isinstance(argument, RankInFile):
         if not form.needs_type or source.is_sequential:
             kind = "compressed" if source.is_sequential else form.name
@@ -179,7 +179,7 @@ def open_rank(argument: str | RankObject, inputs: InputOptions, *, any_kind: boo
         source = source.seekable()
     if any_kind and form.needs_type and inputs.datatype is None:
         reason = "does not store the type of its elements; give it with `type`"
-        return RankFile(source, (), format=form.name, obstacle=reason)
+        return RankFile(source, (), format=form, obstacle=reason)
     return form.inspect(source, inputs)
 
 
@@ -264,26 +264,26 @@ def check_records(source: Source, offset: int) -> None:
         raise BufferFileError(source.name, f"is {name}, and a file of records is raw binary; {hint}")
 
 
-def output_format(path: str, to: str | None, like: str, *, terminal: bool = False) -> Format:
+def output_format(path: str, to: str | None, like: Format, *, terminal: bool = False) -> Format:
     """Return the format of a result: that of `to`, of the suffix, or of the inputs (`like`); a table on a terminal."""
     row = by_suffix(path) if to is None else format_named(to, "to")
-    chosen = row or format_named(like)
+    chosen = row or like
     if row is None:  # another program could misread the result
         if kind := foreign.by_suffix(codecs.strip_suffix(path)):
             reason = f"would be {kind.name} by its suffix, which mpired does not write"
             raise UsageError(path, f"{reason}; choose another name, or say the format with `to`")
         if (suffix := _suffix(path)) and not chosen.needs_type:
-            raise UsageError(path, f"no format has the suffix {suffix}; choose one with `to`, e.g. `to={like!r}`")
+            raise UsageError(path, f"no format has the suffix {suffix}; choose one with `to`, e.g. `to={like.name!r}`")
     if chosen.directories and _suffix(path) in chosen.directories:
         reason = f"would be a directory by its suffix, and results in {chosen.name} are single files"
         raise UsageError(path, f"{reason}; name it {os.path.splitext(path)[0]}{chosen.suffixes[0]}")
     return _TABLE if terminal and chosen.readable else chosen
 
 
-def format_to_create(path: str, *, like: str = "", declared: bool) -> Format:
+def format_to_create(path: str, *, like: Format | None = None, declared: bool) -> Format:
     """Return the format of a new window: an updatable flat format, or the format `like` of the first origin."""
     row = by_suffix(path)
-    is_fit = row is not None and row.updatable and (row.is_flat or row.name == like)
+    is_fit = row is not None and row.updatable and (row.is_flat or row == like)
     if (kind := codecs.by_suffix(path) or row or foreign.by_suffix(path)) and not (kind is row and is_fit):
         names = " and ".join(sorted(flat.name for flat in _ROWS if flat.updatable and flat.is_flat))
         reason = f"makes {names} files, and {path} would be {kind.name} by its suffix; choose another name"
@@ -309,7 +309,7 @@ def check_raw_suffix(path: str) -> None:
 
 def arrays_in_place(file: RankFile) -> list[Array]:
     """Return the buffers of a file if all of them can be changed in place, else []."""
-    row, arrays = format_named(file.format), list(file.buffers)
+    row, arrays = file.format, list(file.buffers)
     # Updates in place do not look for missing elements.
     in_place = row.in_place and all(array.missing is None for array in arrays)
     if any(array.reader is not None for array in arrays) or not (row.is_flat or in_place):

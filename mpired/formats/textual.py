@@ -32,10 +32,10 @@ _NFIRST, _NLAST = 10, 5  # elements of a table
 
 def prepare(model: Model) -> Encoder:
     """Return the encoder of results and of carried columns, in the order of the columns of the model."""
-    kept, lines = model.kept, globals()[f"{model.format}_lines"]
+    kept, lines = model.kept, globals()[f"{model.format.name}_lines"]
     if lines is csv_lines:
         names = [name for result in model.buffers for name in column_names(result)]
-        check_names(names, kept.names if kept else (), model.format)
+        check_names(names, kept.names if kept else (), model.format.name)
 
     def encode(results: Sequence[Array], fd: int) -> None:
         if kept is not None:

@@ -373,14 +373,15 @@ def _compare_elements(
     pairs, picture = comparison.pairs, None
     totals = [_Differences() for _ in pairs]
     maps: dict[int, DifferenceMap] = {}  # of the first arrays that differ
-    for piece in run_segments(comparison.plan, comparison, context):
-        for positions in piece.positions:
-            if piece.buffer not in maps:
-                maps[piece.buffer] = DifferenceMap(pairs[piece.buffer].shaped, file)
-            maps[piece.buffer].add(positions)
-            if len(maps) > drawing().MAX_BUFFERS:
-                del maps[max(maps)]
-        totals[piece.buffer] = comparison.merge(totals[piece.buffer], piece._replace(positions=()))
+    with run_segments(comparison.plan, comparison, context) as pieces:
+        for piece in track(pieces):
+            for positions in piece.positions:
+                if piece.buffer not in maps:
+                    maps[piece.buffer] = DifferenceMap(pairs[piece.buffer].shaped, file)
+                maps[piece.buffer].add(positions)
+                if len(maps) > drawing().MAX_BUFFERS:
+                    del maps[max(maps)]
+            totals[piece.buffer] = comparison.merge(totals[piece.buffer], piece._replace(positions=()))
     buffers = (*map(_ArrayPair.describe, pairs, totals), *result.buffers)
     examples = tuple(example for total in totals for _, example in total.examples)[: comparison.nexamples]
     equal = not any(buffer.differing or buffer.reason for buffer in buffers)
@@ -412,9 +413,9 @@ def _open_pair(
         inputs = InputOptions.of(options, context)
         files = [RAW.inspect(decompressed(file.source, inputs), inputs) for file in files]
     elif obstacles:
-        if obstacles[0].format == RAW.name:
+        if obstacles[0].format == RAW:
             RAW.inspect(obstacles[0].source, lenient)  # raises
-        raise NotReadError(obstacles[0].source.name, obstacles[0].obstacle, obstacles[0].format)
+        raise NotReadError(obstacles[0].source.name, obstacles[0].obstacle, obstacles[0].format.name)
     check_formats(inputs, {file.format for file in files})
     return files, options
 
@@ -429,9 +430,9 @@ def _compare_files(
     unread = {array.name: array.reason for file in (b, a) for array in file.others}
     names = [[*(array.name for array in file.buffers), *(array.name for array in file.others)] for file in (a, b)]
     if all(itertools.chain(*names)) and not unread.keys().isdisjoint({*names[0]} ^ {*names[1]}):
-        reason = f"B has {number(len(names[1]), b.noun)}, but A ({a.source.name!r}) has {len(names[0])}"
+        reason = f"B has {number(len(names[1]), b.format.noun)}, but A ({a.source.name!r}) has {len(names[0])}"
         reason = f"{b.source.name}: {reason}{missing_arrays_text('this file', names[1], 'A', names[0])}"
-        return Difference(equal=False, a=a.source.name, b=b.source.name, reason=reason, noun=a.noun), None
+        return Difference(equal=False, a=a.source.name, b=b.source.name, reason=reason, noun=a.format.noun), None
     a, b = (file._replace(buffers=[array for array in file.buffers if array.name not in unread]) for file in (a, b))
     listed = [ArrayDifference(name, "", None, 0, 0, None, None, reason=reason) for name, reason in unread.items()]
     a, b, reasons = _in_one_unit(a, b.in_order_of(a), tolerance)
@@ -442,7 +443,7 @@ def _compare_files(
             for file in (a, b)
         )
         listed, incomparable = [*listed, *incomparable.values()], {}
-    result = Difference(not listed, a.source.name, b.source.name, buffers=tuple(listed), noun=a.noun)
+    result = Difference(not listed, a.source.name, b.source.name, buffers=tuple(listed), noun=a.format.noun)
     arrays = list(zip(a.buffers, b.buffers, strict=False))
     datatypes = [common_type(left.datatype, right.datatype, tolerance) for left, right in arrays]
     converted = list(b.buffers)  # with the datatypes of A, where these are comparable

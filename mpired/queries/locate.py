@@ -172,8 +172,9 @@ def _locate(
     orders = tuple(_Order(plain.name == MAX.name, options["top"] or 1) for plain in plain_ops)
     extremes = [_no_extremes(plan.firsts[0].datatype.compared)] * len(orders)
     rank_numbers = tuple(rank for rank, file in enumerate(files) for _ in file.buffers)
-    for piece in run_segments(plan, partial(_search, plan, rank_numbers, orders), context):
-        extremes = [order.merge(parts) for order, *parts in zip(orders, extremes, piece.by_op, strict=True)]
+    with run_segments(plan, partial(_search, plan, rank_numbers, orders), context) as pieces:
+        for piece in log.track(pieces):
+            extremes = [order.merge(parts) for order, *parts in zip(orders, extremes, piece.by_op, strict=True)]
     return [_locations(files, of_op, plan) for of_op in extremes]
 
 

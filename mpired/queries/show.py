@@ -173,7 +173,7 @@ def _read(
     total = sum(buffer.count * buffer.datatype.itemsize for buffer in file.buffers)
     for _ in context.progress(reads, total * (1 if bins is None else 2)):
         pass
-    shown = Shown(file.source.name, file.format, tuple(figures))
+    shown = Shown(file.source.name, file.format.name, tuple(figures))
     if png is not None:
         panels = []
         for number, array_figures in enumerate(figures):
@@ -211,7 +211,7 @@ def _show(path: str, options: Options, write: Printer, context: Context) -> tupl
         warn_of_units([files])
     check_replaces_none(png, files, options)
     if png is not None and len(file.buffers) > (limit := drawing().MAX_BUFFERS):
-        reason = f"has {len(file.buffers)} {file.noun}s, and a picture shows {limit}; choose some with `columns`"
+        reason = f"has {len(file.buffers)} {file.format.noun}s, and a picture shows {limit}; choose some with `columns`"
         raise UsageError(file.source.name, reason)
     shapes = list(dict.fromkeys(buffer.dimensions for buffer in file.buffers))
     if text is not None and len(shapes) > 1:

@@ -28,7 +28,7 @@ from mpired.errors import (
     number,
     parts,
 )
-from mpired.formats import InputOptions, RankFile, format_named, open_rank
+from mpired.formats import Format, InputOptions, RankFile, open_rank
 from mpired.formats.array import UNKNOWN_COUNT
 from mpired.formats.derived import in_order
 from mpired.formats.input_options import OF_ARRAYS
@@ -88,7 +88,8 @@ class OpenedRanks:
         with prefetch_ranks(arguments, inputs.context) as context:
             inputs = inputs._replace(context=context)  # one context for all ranks: it remembers the last header
             for number, argument in enumerate(arguments):
-                interrupts.raise_pending()
+                if interrupts.pending:
+                    interrupts.raise_pending()
                 try:
                     file = inspect(self, argument, inputs, number)
                 except (MpiredError, OSError, ExceptionGroup) as error:
@@ -161,7 +162,7 @@ def _inspect(
     file = open_rank(argument, inputs)
     if ranks.first and file.names and (reordered_file := file.in_order_of(ranks.first[1])) is not file:
         file = reordered_file
-        if not format_named(file.format).has_arrays:
+        if not file.format.has_arrays:
             log.plan("columns match by name: some ranks have them in another order")
     number, first = ranks.first or (rank, file)
     if check is not None:
@@ -271,13 +272,13 @@ def _reorder(file: RankFile, orders: Sequence[bool]) -> RankFile:
     return file._replace(buffers=tuple(arrays))
 
 
-def check_formats(inputs: InputOptions, formats: Collection[str], *, raw_result: bool = False) -> None:
+def check_formats(inputs: InputOptions, formats: Collection[Format], *, raw_result: bool = False) -> None:
     """Raise `UsageError` if an option has no meaning for files of any of the formats."""
     exempt = {"byte_order", "datarep"} if raw_result else set()  # of the result
     exempt |= {"check_coordinates"} if inputs.keep else set()  # of kept columns
     for field, files, options in _FORMAT_OPTIONS:
         names = [name for name in options if getattr(inputs, name) != getattr(_NO_OPTIONS, name) and name not in exempt]
-        if names and not any(getattr(format_named(form), field) for form in formats):
+        if names and not any(getattr(form, field) for form in formats):
             subject = " and ".join(f"`{name}`" for name in names)
             pronoun = "it" if len(names) == 1 else "them"
             raise UsageError(subject, f"only for {files}, and there is none; leave {pronoun} out")
@@ -290,7 +291,7 @@ def compare(label: str, file: RankFile, reference: tuple[str, RankFile], inputs:
     """
     arrays, models, other = file.buffers, reference[1].buffers, f"{reference[0]} ({reference[1].source.name!r})"
     if len(arrays) != len(models):
-        reason = f"{label} has {number(len(arrays), file.noun)}, but {other} has {len(models)}"
+        reason = f"{label} has {number(len(arrays), file.format.noun)}, but {other} has {len(models)}"
         names = [array.name for array in arrays], reference[0], [model.name for model in models]
         hint = f"choose those of all with `columns`{_OR_SKIP}"
         raise CountError(file.source.name, f"{reason}{missing_arrays_text('this file', *names)}; {hint}")

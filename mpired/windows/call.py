@@ -247,7 +247,7 @@ def _with_create(request: WindowRequest, options: Options) -> WindowRequest:
         model = models[0]._replace(buffers=tuple(buffers), source=source)
     else:
         datatype, order = declared or first[0].datatype, ORDERS[inputs.byte_order or inputs.type_order]
-        model = Model("", (Array.of_result(datatype, math.prod(create), create, order),))
+        model = Model(None, (Array.of_result(datatype, math.prod(create), create, order),))
     for array in model.buffers:
         ops.neutral(request.op, array.datatype)  # raises if the op has no identity
     return replace(request, create=model)

@@ -18,7 +18,7 @@ from mpired.files.places import inode, is_terminal
 from mpired.files.scratch import Compression, StreamOutput
 from mpired.files.transaction import Draft, Output, open_output
 from mpired.files.urls import check_are_files
-from mpired.formats import RAW, Array, FlatLayout, Format, Layout, Model, format_named, output_format
+from mpired.formats import RAW, Array, FlatLayout, Format, Layout, Model, output_format
 from mpired.formats.convert import as_in
 from mpired.formats.memory import MemorySource, masks_of
 from mpired.ops.state import fill_value
@@ -27,7 +27,7 @@ from mpired.ops.state import fill_value
 def fetch_layout(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[Format, Layout]:
     """Return the format and the layout of fetched elements for an output path."""
     # A column of a file with columns becomes a file with one array.
-    default = RAW.name if format_named(model.format).has_columns else model.format
+    default = RAW if model.format.has_columns else model.format
     row = output_format(path, to, default, terminal=is_terminal(path))
     for array in model.buffers:
         if array.nullable and not (row.has_nulls or ops.has_fill_value(op, array.datatype)):

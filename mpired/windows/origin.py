@@ -16,7 +16,7 @@ from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError, UsageError
 from mpired.files import calls
-from mpired.formats import Array, InputOptions, Model, RankObject, open_rank
+from mpired.formats import Array, Format, InputOptions, Model, RankObject, open_rank
 from mpired.formats.array import Reader, limit_decoding, with_memory_limit
 from mpired.formats.convert import as_in
 from mpired.formats.derived import Widening, in_order, widen_array
@@ -43,7 +43,7 @@ class Origin:
         self,
         array: Array,
         context: Context,
-        form: str = "",
+        form: Format | None = None,
         first: int = 0,
         count: int | None = None,
         *,
@@ -186,7 +186,7 @@ def open_origin(origin: OriginLike, inputs: InputOptions, options: Options, deri
     worker = context.worker
     arrays = [worker.decoding(limit_decoding(array, context)) if array.isolated else array for array in file.buffers]
     if is_array:  # a new target like an array gets the format of its suffix, and native byte order
-        arrays, file = [array._replace(fixed_order=True) for array in arrays], file._replace(format="")
+        arrays, file = [array._replace(fixed_order=True) for array in arrays], file._replace(format=None)
     return [Origin(array, context, file.format, first, count) for array in arrays]
 
 

@@ -175,7 +175,7 @@ def make_window(name: str, request: WindowRequest, stack: ExitStack) -> WindowFi
 
 def _row(name: str, request: WindowRequest) -> Format:
     """Return the format of a new target."""
-    like = request.create.format if request.create and request.whole else ""
+    like = request.create.format if request.create and request.whole else None
     return format_to_create(name, like=like, declared=(request.accumulate_in or request.inputs.datatype) is not None)
 
 

@@ -30,7 +30,7 @@ from mpired.files.keys import Keys
 from mpired.files.keys import of_file as keys_of_file
 from mpired.files.lock import LockTimeout, Target, open_replaced
 from mpired.files.places import warn_of_hard_links
-from mpired.formats import Model, format_named
+from mpired.formats import Model
 from mpired.formats.missing import masked, null_error
 from mpired.formats.rank import field_order_difference, missing_arrays_text
 from mpired.log import step
@@ -106,7 +106,7 @@ class WindowUpdate:
         for origin in self._opened:
             stack.callback(origin.close)
         self._formats = {origin.format for origin in self._opened if origin.format}
-        self._formats.update(window.format.name for window in windows)
+        self._formats.update(window.format for window in windows)
         if request.commit == "rename" and request.op.origin:
             warn_of_hard_links(request.windows)
         log.warn(*request.warnings)
@@ -176,7 +176,7 @@ class WindowUpdate:
         like = window.arrays[0]
         array = like.result._replace(count=count, shape=shape, name="", parts=(), model_columns=())
         array = array._replace(nullable=like.nullable)
-        return Model(window.format.name, (array,), like.source, context=self.request.inputs.context)
+        return Model(window.format, (array,), like.source, context=self.request.inputs.context)
 
     def _check(self) -> None:
         """Check the op, the datatypes and the arrays of the windows and origins."""
@@ -239,7 +239,7 @@ class WindowUpdate:
             nbytes += origin.selection_nbytes + (0 if in_order else origin.count * origin.datatype.itemsize)
         # A worker that writes a target again needs as much as this process.
         rewrite_nbytes = sum(window.rewrite_nbytes for window in self.windows)
-        base = STREAMED_BASE_NBYTES if any(format_named(name).streamed for name in self._formats) else BASE_NBYTES
+        base = STREAMED_BASE_NBYTES if any(form.streamed for form in self._formats) else BASE_NBYTES
         # One origin must be open at a time.
         open_nbytes = max((origin.open_nbytes for origin in self._opened), default=0)
         request.inputs.context.check_memory(base + open_nbytes + rewrite_nbytes + nbytes * (2 if rewrite_nbytes else 1))

@@ -21,8 +21,7 @@ RANKS = [CHANCE.integers(-1000, 1000, 70_000).astype("f8") for _ in range(3)]
 SUM = RANKS[0] + RANKS[1] + RANKS[2]
 RAW = ("reduce", "-q", "--op", "sum", "--type", "double")
 NPY = ("reduce", "-q", "--op", "sum")
-DOUBLES = 32 << 20
-"""So many zeros are 256 MiB."""
+DOUBLES = 32 << 20  # as zeros, 256 MiB
 
 
 @pytest.fixture
@@ -111,6 +110,7 @@ def test_streams_that_do_not_fit(folder):
     with unchanged(folder):
         for ranks, reason in MISFITS:
             refused(streamed((*RAW, "-o", "out.bin"), ranks, folder), 3, reason)
+        refused(streamed(("scan", *RAW[1:], "-o", "{rank}"), MISFITS[2][0], folder), 3, "rank 1 has count 70000, but")
         for output in (), ("-o", "sum.npy"):
             words = (*RAW, "--offset", f"{DOUBLES * 8 + 8}", *output)
             refused(streamed(words, "<(cat r0.bin) <(cat r1.bin)", folder), 3, "fewer bytes than --offset skips")
