@@ -227,7 +227,7 @@ def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Reque
     encoding = 0  # bytes of memory for encoding and uploading a result
     for result in results:
         compression = result.compression.nbytes if result.compression else 0
-        encoding = max(encoding, format_named(result.format).encoding + compression)
+        encoding = max(encoding, format_named(result.format).encoding_nbytes + compression)
     if any("://" in result.path and is_url(result.path) for result in results):
         from mpired.files.stores import sending_nbytes  # noqa: PLC0415 - most results are files
 

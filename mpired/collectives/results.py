@@ -262,7 +262,7 @@ def _result_in_place(path: str, file: RankFile, group_plan: GroupPlan, share: Sh
         if any(array.count for array in replaced):
             offsets, dtypes = [array.offset for array in replaced], tuple(array.stored for array in replaced)
             return Result(share, path, form.name, ArrayLayout(lambda _: offsets, dtypes, replaces=tuple(replaced)))
-    layout = form.prepare(model._replace(context=request.inputs.context))
+    layout = form.prepare(model._replace(context=request.inputs.context, in_place=True))
     keeping = _keep_surroundings(file, layout, subject, hint if is_local else "")
     # The header stays unless it has the number of elements, and the result has another number.
     return Result(share, path, form.name, keeping if request.collective.whole or form.needs_type else layout)

@@ -29,7 +29,16 @@ from mpired.formats.decoding import call_in_worker
 from mpired.formats.derived import in_order
 from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import Missing, join_rules
-from mpired.formats.rank import KeptContent, RankFile, SkippedArray, and_others, check_pair, select_arrays, select_names
+from mpired.formats.rank import (
+    KeptContent,
+    RankFile,
+    SkippedArray,
+    and_others,
+    check_pair,
+    hint_text,
+    select_arrays,
+    select_names,
+)
 from mpired.formats.streamed import (
     DECODED_NBYTES,
     ColumnFile,
@@ -470,7 +479,7 @@ class KeptArrays(NamedTuple):
                     buffers.append(in_order(array, fortran_order=fortran_order and len(array.dimensions) > 1))
         return buffers
 
-    def check_same(self, other: KeptContent, label: str) -> None:
+    def check_same(self, other: KeptContent, label: str, *, are_combined: bool = True) -> None:
         """Raise an error unless another file has equal arrays; messages call this file `label`."""
         by_name = {array.name: array for array in other.carried} if isinstance(other, KeptArrays) else {}
         ignored = {*self.ignored, *(self.bounds_of(array) for array in self.carried if array.name in self.ignored)}
@@ -485,11 +494,14 @@ class KeptArrays(NamedTuple):
                 reasons[array.name] = f"{array.name!r} differs from that of {label} ({self.source.name!r})"
         if reasons:
             (_, reason), *more = reasons.items()
-            hint = f"let it differ with `ignore_coordinates='{listed(reasons)}'`, or all with"
-            rounding = "allow for rounding with `coordinate_rtol`, " if self.rtol is None else ""
-            hint = f"{hint} `check_coordinates=False`, {rounding}or combine it by naming it in `columns`"
-            reason = f"{reason}{and_others([name for name, _ in more])}, and results carry it"
-            raise BufferFileError(other.source.name, f"{reason}; {hint}")
+            reason = f"{reason}{and_others([name for name, _ in more])}{', and results carry it' * are_combined}"
+            hints = [
+                f"let it differ with `ignore_coordinates='{listed(reasons)}'`",
+                "all with `check_coordinates=False`",
+            ]
+            hints += ["allow for rounding with `coordinate_rtol`"] if self.rtol is None else []
+            hints += ["combine it by naming it in `columns`"] if are_combined else []
+            raise BufferFileError(other.source.name, f"{reason}{hint_text(*hints)}")
 
     def bounds_of(self, array: ArrayHeader) -> str:
         """Return the name of the bounds of a coordinate; "" if the file has none."""

@@ -65,8 +65,8 @@ class Format(NamedTuple):
     forward: bool = False  # `inspect` and the readers accept a sequential source; else they get a seekable copy
     noun: str = "array"  # word for an array, in messages
     doc: str = ""  # a line of documentation
-    decoding: int = 0  # bytes of memory for reading a file, with the libraries, besides the blocks
-    encoding: int = 0  # maximum bytes of memory for writing a result, with the libraries
+    decoding_nbytes: int = 0  # memory for reading a file, with the libraries, besides the blocks
+    encoding_nbytes: int = 0  # maximum memory for writing a result, with the libraries
     address_space: int = 0  # bytes that the libraries map when they are loaded; some crash without them
     module_name: str = ""  # module of mpired that implements the format, if its name is not that of the format
     # module that implements an installed format, such as `PACKAGE.MODULE`; "" for the formats of mpired. It has

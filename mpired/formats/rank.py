@@ -71,6 +71,7 @@ class Model(NamedTuple):
     cells: Cells = Cells()
     provenance: Any = None  # provenance of the result, in its attribute `text`
     context: Context = NO_LIMITS
+    in_place: bool = False  # the result replaces the file of `source`
     has_history: bool = False  # the result gets an attribute `history` even if the first rank has none
 
     @property

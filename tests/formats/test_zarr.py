@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import warnings
+import zipfile
 
 import netCDF4
 import numpy as np
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 VERSIONS = pytest.mark.parametrize("version", [2, 3])
 DRAW = np.random.default_rng(21)
 SUM = ("reduce", "-q", "-f", "--op", "sum")
+SUM_INTO = "accumulate --op sum t.zarr.zip r.zarr"
 
 
 def month(number):
@@ -211,6 +213,20 @@ OWN = {"zstd": zarr.codecs.ZstdCodec, "blosc": zarr.codecs.BloscCodec, "gzip": z
 
 def refuses(folder, *reasons):
     refused(run(*SUM, "r.zarr", "-o", "s.zarr.zip", cwd=folder), 3, "r.zarr: ", *reasons)
+
+
+@VERSIONS
+def test_files_beside_the_arrays_of_a_changed_archive_stay(tmp_path, version):
+    zarr.create_group(tmp_path / "r.zarr", zarr_format=version).create_array("v", data=np.arange(6), chunks=(4,))
+    for words in ("reduce --op sum t.zarr.zip r.zarr --in-place", "reduce-local --op sum r.zarr t.zarr.zip", SUM_INTO):
+        mpired.reduce([tmp_path / "r.zarr"], "max", output=tmp_path / "t.zarr.zip", overwrite=True)
+        with zipfile.ZipFile(tmp_path / "t.zarr.zip", "a") as archive:
+            for name in ("README", "v/notes"):
+                archive.writestr(name, name)
+        succeeded(run(*words.split(), "-q", cwd=tmp_path))
+        with zipfile.ZipFile(tmp_path / "t.zarr.zip") as archive:
+            assert [archive.read(name) for name in ("README", "v/notes")] == [b"README", b"v/notes"]
+        assert arrays_in(tmp_path / "t.zarr.zip")["v"][:].tolist() == [0, 2, 4, 6, 8, 10]
 
 
 @VERSIONS
