@@ -29,7 +29,7 @@ class Codec(NamedTuple):
     unpacking_nbytes: int  # memory needed for decompression, without the window
     packing_megabytes: Mapping[int, int]  # memory needed for compression, by the lowest level with this need
     library_nbytes: int = 0  # memory needed for the library if it is not loaded
-    # Returns the window in bytes that the first bytes of a file declare; None if `unpacking_nbytes` includes the window.
+    # Returns the window in bytes that the first bytes of a file declare; None if `unpacking_nbytes` includes it.
     window: Callable[[bytes], int] | None = None
 
     def unpacking_nbytes_of(self, head: bytes) -> int:

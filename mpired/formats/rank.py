@@ -19,7 +19,6 @@ from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError, escaped, merged
 from mpired.formats.array import Array
 from mpired.formats.input_options import ORDERS, InputOptions
-from mpired.formats.missing import null_error
 from mpired.sources.source import Source
 
 _MAX_NAMES_SHOWN = 20
@@ -144,8 +143,7 @@ class RankFile(NamedTuple):
         errors: list[MpiredError] = []
         if lacking := [array for array in self.buffers if array.nulls and not array.nullable]:
             first, *others = lacking
-            more = and_others([",".join(array.columns) for array in others])
-            errors.append(null_error(self.source, first.columns, first.nulls or 0, more=more))
+            errors.append(first.null_error(first.nulls or 0, and_others([",".join(array.columns) for array in others])))
         hints: list[str] = []  # those of all skipped arrays, at the end of the last error
         if self.names:
             groups = [(array.name, array.datatype.group) for array in self.buffers]

@@ -21,7 +21,7 @@ from mpired.datatypes import Datatype, Group, pair_fields
 from mpired.errors import BufferFileError, MpiredError
 from mpired.files import calls
 from mpired.formats.array import Array
-from mpired.formats.missing import NullsError, null_error
+from mpired.formats.missing import NullsError
 from mpired.sources.source import OpenSource, Source
 
 _T = TypeVar("_T")
@@ -227,7 +227,7 @@ class ColumnReader:
             except NullsError as error:
                 if array.nullable:
                     raise DamageError("a column has nulls that its header does not tell of") from None
-                raise null_error(array.source, array.columns, error.args[0]) from None
+                raise array.null_error(error.args[0]) from None
         return _combine_masks(valid, array.mask_of(block))
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -169,11 +169,11 @@ def _request(
 ) -> WindowRequest:
     """Open the origins, and return the request; `ranking` has the options for the order of origins."""
     names = _check_names(windows, options["map"])
-    warnings: Sequence[MpiredWarning] = ()
-    if op.origin:
-        warnings = log.same_file_warnings(names, list(map(path_of, origins)), options["map"])
-    else:
-        warnings = log.unused_warnings(op, origins)
+    warnings: Sequence[MpiredWarning] = (
+        log.same_file_warnings(names, list(map(path_of, origins)), options["map"])
+        if op.origin
+        else log.unused_warnings(op, origins)
+    )
     inputs = InputOptions.of(options, context)
     type_name = options["accumulate_in"]
     wide = None if type_name is None else real_type(type_name, "accumulate_in")
@@ -196,8 +196,11 @@ def _request(
 
     with step("opening and checking the origins"):
         lenient = inputs._replace(nullable=True)  # elements that the call does not combine may be missing
-        with _check_targets_first(names, lenient):
+        try:
             opened = OpenedRanks(origins if op.origin else (), lenient, ranking, inspect, "origins")
+        except (DatatypeError, RanksError):  # its hint is of no use if a target has an error, too
+            _check_targets(names, lenient)
+            raise
     if opened.skipped:
         warnings = [skipped_warning(opened.skipped, len(opened.files) + len(opened.skipped), "origins"), *warnings]
     is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
@@ -213,17 +216,12 @@ def _request(
     return request if options["create"] is None else _with_create(request, options)
 
 
-@contextlib.contextmanager
-def _check_targets_first(names: Sequence[str], inputs: InputOptions) -> Iterator[None]:
-    """Raise the error of a target, if there is one, instead of the error of an origin, whose hint would not help."""
-    try:
-        yield
-    except (DatatypeError, RanksError):
-        target_inputs = InputOptions(columns=inputs.columns, window=True, nullable=True, context=inputs.context)
-        with contextlib.suppress(OSError, UsageError):
-            for name in names:
-                open_rank(name, target_inputs).check(inputs.op_groups)
-        raise
+def _check_targets(names: Sequence[str], inputs: InputOptions) -> None:
+    """Raise the error of a target, if there is one that needs no lock."""
+    target_inputs = InputOptions(columns=inputs.columns, window=True, nullable=True, context=inputs.context)
+    with contextlib.suppress(OSError, UsageError):
+        for name in names:
+            open_rank(name, target_inputs).check(inputs.op_groups)
 
 
 def _with_create(request: WindowRequest, options: Options) -> WindowRequest:

@@ -31,7 +31,7 @@ from mpired.files.keys import of_file as keys_of_file
 from mpired.files.lock import LockTimeout, Target, open_replaced
 from mpired.files.places import warn_of_hard_links
 from mpired.formats import Model, format_named
-from mpired.formats.missing import masked, null_error
+from mpired.formats.missing import masked
 from mpired.formats.rank import field_order_difference, missing_arrays_text
 from mpired.log import step
 from mpired.ops.rules import holds
@@ -211,7 +211,7 @@ class WindowUpdate:
             arrays += [origins[i].array for origins in self._origins if self.request.whole]
             for array in arrays:
                 if array.nulls:
-                    raise null_error(array.source, array.columns, array.nulls)
+                    raise array.null_error(array.nulls)
 
     def _check_accumulate_in(self, target: WindowFile, wide: Datatype) -> None:
         """Raise `UsageError` if a target does not have the datatype of `accumulate_in`."""
