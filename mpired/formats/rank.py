@@ -16,7 +16,7 @@ from mpired import values
 from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import Datatype, Group, from_dtype, has_same_components, rename_fields, value_index
 from mpired.datatypes.pairs import FIELDS
-from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError, escaped, merged
+from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError, merged
 from mpired.formats.array import Array
 from mpired.formats.input_options import ORDERS, InputOptions
 from mpired.sources.source import Source
@@ -236,21 +236,6 @@ def check_declared(source: Source, inputs: InputOptions, datatype: Datatype, dty
     if inputs.type_order and dtype.newbyteorder(ORDERS[inputs.type_order]) != dtype:
         what = f"{what} {element_text(dtype)} as {dtype_text(dtype)}"
         raise DatatypeError(source.name, f"{what}, which is not {inputs.type_order}-endian")
-
-
-def dims_order_difference(dims: Sequence[str], others: Sequence[str]) -> str | None:
-    """Return the error text if two arrays have dimensions of the same names in different orders, else None."""
-    pairs = zip(dims, others, strict=True) if len(dims) == len(others) else ()
-    if not any(dim != other and dim in others and not dim.startswith("phony_dim_") for dim, other in pairs if dim):
-        return None
-    return f"dimensions ({', '.join(dims)}), not ({', '.join(others)}); write all in one order"
-
-
-def field_order_difference(fields: Sequence[str], others: Sequence[str], datatype: Datatype) -> str | None:
-    """Return the error text if two structures differ in the order of their fields, unless `datatype` names these."""
-    if list(fields) == list(others) or set(fields) != set(others) or set(fields) == set(datatype.form.names or ()):
-        return None
-    return f"fields {', '.join(map(escaped, fields))}, not {', '.join(map(escaped, others))}; save all in one order"
 
 
 def select_names(source: Source, names: Iterable[str], patterns: Sequence[str], noun: str) -> list[str]:

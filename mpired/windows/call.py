@@ -23,11 +23,11 @@ from mpired.formats.memory import ArrayRank
 from mpired.log import step
 from mpired.ops.rules import holds, real_type
 from mpired.options import INPUTS, PLACES, RANKING, WINDOW_VALUES, Options, PathLike, checked, part
-from mpired.ranks.opening import OpenedRanks, check_formats, skipped_warning
+from mpired.ranks.opening import OpenedRanks, check_alike, check_formats, skipped_warning
 from mpired.ranks.order import path_of
 from mpired.sources.directory import check_one_file
 from mpired.windows.once import Key, keys_of
-from mpired.windows.origin import Origin, OriginLike, check_same_arrays, open_origin
+from mpired.windows.origin import Origin, OriginLike, file_of, open_origin
 from mpired.windows.placement import NO_ORIGIN, OriginShape, Placement
 from mpired.windows.value import element_of
 
@@ -157,6 +157,7 @@ def _element_request(
 
 
 _ALL: Options = checked(RANKING, {})
+_ORIGIN_HINTS = {"number": "", "count": "", "shape": ""}  # of `check_alike`, which compares origins
 
 
 def _request(
@@ -184,6 +185,8 @@ def _request(
     inputs = inputs._replace(datatype=component, op_groups=op.groups, nullable=op.rules.nulls != "error")
     placement = Placement.of(options, len(names), context, target)
 
+    datatype_hint = "" if ranking["skip_bad"] and wide is None else None  # else only the target has to have the same
+
     def inspect(opened: OpenedRanks, origin: OriginLike, inputs: InputOptions, _number: int) -> list[Origin]:
         arrays = open_origin(origin, inputs, options, derived)
         for array in arrays:
@@ -191,7 +194,9 @@ def _request(
                 reason = f"has datatype {array.datatype.label}, of which {wide.label} does not hold all values"
                 raise DatatypeError(array.name, f"{reason}; convert it first")
         if opened.files:
-            check_same_arrays(arrays, opened.files[0], datatypes=ranking["skip_bad"] and wide is None)
+            first = file_of(opened.files[0])
+            labels, file = ("", repr(first.source.name)), file_of(arrays).in_order_of(first)
+            check_alike(file, first.buffers, labels, _ORIGIN_HINTS, lambda _: datatype_hint)
         return arrays
 
     with step("opening and checking the origins"):
