@@ -174,13 +174,13 @@ class ArrayFile(ColumnFile):
             if nskipped < len(values):
                 yield values[nskipped:]
 
-    def arrays(self, leaf: ArrayLeaf, start: int, *, nullable: bool) -> Iterator[Values]:
+    def arrays(self, leaf: ArrayLeaf, start: int) -> Iterator[Values]:
         """Yield the values of a leaf from the element `start` on, truth values as bytes."""
         location, field, packing = leaf
         for block in self.blocks(location, start):
             values = block[field] if field else block
             if packing is not None:
-                yield packing.unpack(values, nullable=nullable)
+                yield packing.unpack(values)
             else:
                 form = numeric_form(values.dtype)
                 yield values if form == values.dtype else values.view(form), None
@@ -532,7 +532,7 @@ class KeptArrays(NamedTuple):
         for header in self.carried:
             values, valid = arrays[header.name], None
             if header.packing is not None and not header.packing.bad_attribute:
-                values, valid = header.packing.unpack(values, nullable=True)
+                values, valid = header.packing.unpack(values)
             elif header.dtype is not None and (header.dtype.kind in "iu" or header.missing is not None):
                 values = values.astype(header.dtype.newbyteorder("="), copy=False)  # sign of `_Unsigned`
                 valid = None if header.missing is None else header.missing.valid_mask(values)

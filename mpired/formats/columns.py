@@ -41,7 +41,6 @@ from mpired.formats.arrow_arrays import (
 from mpired.formats.decoding import call_in_worker
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import Encoder, check_names
-from mpired.formats.missing import NullsError
 from mpired.formats.rank import Model, RankFile, SkippedArray, check_pair, declared_datatype, list_names, select_arrays
 from mpired.formats.streamed import ColumnFile, ColumnReader, TableFile, Values, form_of
 from mpired.log import track
@@ -86,23 +85,17 @@ class Table(ColumnFile):
         for field in self.schema:
             _check_names(field)
 
-    def arrays(self, leaf: Leaf, start: int, *, nullable: bool) -> Iterator[Values]:
+    def arrays(self, leaf: Leaf, start: int) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on as NumPy arrays."""
-        for encoded in self._columns(leaf, start):
+        for batch in self.batches([leaf.column], leaf.rows, start):
+            encoded = batch.column(leaf.column)
+            if leaf.field is not None:  # nulls of a structure become nulls of its fields
+                encoded = encoded.flatten()[leaf.field]
             column = cast_column(encoded, decoded_kind(encoded.type))
-            if not nullable and column.null_count:
-                raise NullsError(sum(column.null_count for column in self._columns(leaf, 0)))
             convert, nrows = (nullable_values, _BLOCK_ROWS) if is_plain(column.type) else (objects_of, _OBJECT_ROWS)
             for row in range(0, len(column), nrows):
                 yield convert(column[row : row + nrows])
                 self.content.forget()
-
-    def _columns(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
-        """Yield the values of a leaf in each record batch."""
-        for batch in self.batches([leaf.column], leaf.rows, start):
-            column = batch.column(leaf.column)
-            # Nulls of a structure become nulls of its fields.
-            yield column if leaf.field is None else column.flatten()[leaf.field]
 
 
 def _check_names(field: pa.Field) -> None:

@@ -88,10 +88,10 @@ class HdfFile(ArrayFile):
         else:
             yield from self.rows(location, dataset, dataset.chunks or (), start, self._memory // 2)
 
-    def arrays(self, leaf: ArrayLeaf, start: int, *, nullable: bool) -> Iterator[Values]:
+    def arrays(self, leaf: ArrayLeaf, start: int) -> Iterator[Values]:
         """Yield the values of a leaf; lists and references as objects that can be pickled."""
         _, field, _ = leaf
-        for values, valid in super().arrays(leaf, start, nullable=nullable):
+        for values, valid in super().arrays(leaf, start):
             if not field and (values.dtype.hasobject or values.ndim > 1):
                 yield np.fromiter(self.plain(values), object, len(values)), None
             else:

@@ -8,10 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
-class NullsError(Exception):
-    """Raised where values are missing; the argument is their number."""
-
-
 class Missing(NamedTuple):
     """The rule by which elements of an array are missing."""
 
