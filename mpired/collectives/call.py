@@ -66,7 +66,7 @@ class Call(NamedTuple):
             names.update(getattr(result.layout, "left_out", ()))
             if format_named(root.format).has_arrays:
                 names.update(root.left_out)
-                if result.format != root.format and root.kept is not None:  # only arrays that `keep` names are carried
+                if result.format != root.format and root.kept is not None:  # only arrays that `keep` names are kept
                     names |= {*root.kept.names} - {*root.kept.chosen}
         return sorted(names, key=root.names.index)
 

@@ -279,7 +279,7 @@ def _keep_surroundings(file: RankFile, layout: Layout, subject: str, hint: str) 
 
         return Encoder(spread_encoder(array.datatype, array.stored, array))
     if file.left_out:
-        keeps = "" if file.not_carried else "carry them with `keep`, or "
+        keeps = "" if file.not_kept else "carry them with `keep`, or "
         reason = f"would lose {list_names(file.left_out)}"
         raise UsageError(subject, f"{reason}; {hint or f'{keeps}write to another file'}")
     return layout

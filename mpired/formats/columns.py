@@ -50,7 +50,7 @@ _DECODED_NBYTES = 256 << 20  # limit for a page or record batch, which is decode
 _BLOCK_ROWS = 512 << 10  # rows of numbers that are converted at a time
 _OBJECT_ROWS = 4 << 10  # rows that become objects of Python at a time
 _COMPARED_ROWS = 64 << 10
-_KEPT_NBYTES = 64 << 20  # approximate limit for the memory of carried columns
+_KEPT_NBYTES = 64 << 20  # approximate limit for the memory of kept columns
 _NOT_EQUAL = "; `keep` carries columns that are equal in all ranks; take those of rank 0 with `check_coordinates=False`"
 _ENCODED = " by a dictionary"
 _ZONED = re.compile(r"timestamp\[(\w+), tz=(.*)\]", re.DOTALL)
@@ -153,17 +153,17 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     groups = [tuple(combined)] if inputs.pair else [(name,) for name in combined]
     buffers = tuple(_buffer(table, inputs, columns) for columns in groups)
     others = [] if is_chosen else [column for column in skipped if column.name not in refused]
-    not_carried = tuple({column.name: column for column in skipped if column.name in refused}.values())
-    return RankFile(source, buffers, others, tuple(names), kept=table if inputs.keep else None, not_carried=not_carried)
+    not_kept = tuple({column.name: column for column in skipped if column.name in refused}.values())
+    return RankFile(source, buffers, others, tuple(names), kept=table if inputs.keep else None, not_kept=not_kept)
 
 
 @dataclass(frozen=True, eq=False)
 class TableHeader:
-    """The header of a file with columns, and the columns that results carry: a `KeptContent` of `rank.py`."""
+    """The header of a file with columns, and the columns that results keep: a `KeptContent` of `rank.py`."""
 
     source: Source
     opener: TableOpener
-    chosen: tuple[str, ...]  # names of the carried columns
+    chosen: tuple[str, ...]  # names of the kept columns
     schema: pa.Schema
     rows: tuple[int, ...]  # number of rows in each row group or record batch
     nulls: Sequence[int | None]  # number of nulls in each column, or None if the header does not contain it
@@ -173,7 +173,7 @@ class TableHeader:
 
     @property
     def names(self) -> list[str]:
-        """The names of the carried columns, in the order of the file."""
+        """The names of the kept columns, in the order of the file."""
         return [name for name in self.schema.names if name in self.chosen]
 
     def array(
@@ -199,11 +199,11 @@ class TableHeader:
 
     @property
     def max_rows(self) -> int:
-        """The maximum number of rows of carried columns in memory."""
+        """The maximum number of rows of kept columns in memory."""
         return max(1, _KEPT_NBYTES // max(1, self.nbytes // max(1, sum(self.rows))))
 
-    def carried_rows(self, count: int) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the carried columns in batches of `count` rows; the last batch may have fewer."""
+    def kept_rows(self, count: int) -> Generator[pa.RecordBatch, None, None]:
+        """Yield the kept columns in batches of `count` rows; the last batch may have fewer."""
         batches, needed = list[pa.RecordBatch](), count
         with errors_of(self.source.name), closing(self.opener(self.source)) as file:
             for decoded in file.batches(self.names, self.rows):
@@ -218,14 +218,14 @@ class TableHeader:
                 yield _join(batches)
 
     def check_same(self, other: Any, like: str) -> None:
-        """Raise `BufferFileError` unless the carried columns of `other` are equal; `like` is this file in messages."""
+        """Raise `BufferFileError` unless the kept columns of `other` are equal; `like` is this file in messages."""
         for name in self.names:
             kind, expected = other.schema.field(name).type, self.schema.field(name).type
             if values_type(kind) != values_type(expected):
                 reason = f"has column {name!r} of {kind}, but {like} ({self.source.name!r}) of {expected}"
                 raise BufferFileError(other.source.name, reason + _NOT_EQUAL)
         start, count = 0, min(self.max_rows, _COMPARED_ROWS)
-        with closing(self.carried_rows(count)) as left, closing(other.carried_rows(count)) as right:
+        with closing(self.kept_rows(count)) as left, closing(other.kept_rows(count)) as right:
             for batch, other_batch in itertools.zip_longest(left, right):
                 if batch is None or other_batch is None or batch.num_rows != other_batch.num_rows:
                     raise other.source.changed()
@@ -237,14 +237,14 @@ class TableHeader:
                 start += batch.num_rows
 
     def buffers(self, *, fortran_order: bool) -> list[Array]:  # noqa: ARG002 - columns have one dimension
-        """Return the carried columns as arrays."""
+        """Return the kept columns as arrays."""
         kinds = [decoded_kind(self.schema.field(name).type) for name in self.names]
         datatypes = [(_datatype(kind) if is_plain(kind) else None) or value_type(str(kind)) for kind in kinds]
         columns = zip(self.names, datatypes, strict=True)
         return [self.array((name,), datatype, nullable=True) for name, datatype in columns]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the carried columns as NumPy arrays: numbers and times, masked if some are null, else objects."""
+        """Return the kept columns as NumPy arrays: numbers and times, masked if some are null, else objects."""
         schema = pa.schema(map(self.schema.field, self.names))
         with errors_of(self.source.name), closing(self.opener(self.source)) as file:
             batches = [batch.select(self.names) for batch in file.batches(self.names, self.rows)]
@@ -313,7 +313,7 @@ def _datatype(kind: pa.DataType) -> Datatype | None:
 
 
 def _skipped_columns(table: TableHeader, inputs: InputOptions) -> list[SkippedArray]:
-    """Return the columns without numbers and the columns of equal names, unless they are carried."""
+    """Return the columns without numbers and the columns of equal names, unless they are kept."""
     names, nrows = table.schema.names, sum(table.rows)
     counts, skipped = Counter(names), []
     for field, nulls in zip(table.schema, table.nulls, strict=True):
@@ -411,11 +411,11 @@ def encoder(
             contextlib.ExitStack() as stack,
         ):
             readers = [stack.enter_context(closing(result.open())) for result in results]
-            carried = stack.enter_context(closing(kept.carried_rows(rows))) if kept else None
+            kept_batches = stack.enter_context(closing(kept.kept_rows(rows))) if kept else None
             for start in track(range(0, results[0].count, rows)):
                 count, arrays = min(rows, results[0].count - start), {}
-                if kept and carried:
-                    batch = next(carried, None)
+                if kept and kept_batches:
+                    batch = next(kept_batches, None)
                     if batch is None or batch.num_rows != count:
                         raise kept.source.changed()
                     named = zip(kept.names, batch.columns, strict=True)
@@ -471,7 +471,7 @@ def _arrow_type(datatype: Datatype) -> pa.DataType:
             return pa.type_for_alias(datatype.name)
         raise DatatypeError(f"{datatype}", "has no column type; use `to='npy'`")
     if datatype.group is Group.VALUE:
-        return _carried_type(datatype.form, datatype)
+        return _kept_type(datatype.form, datatype)
     forms = [datatype.form[part] for part in datatype.fields] if datatype.form.names else [datatype.form]
     if any(form.kind == "c" or form.char == "g" or form.shape for form in forms):
         raise DatatypeError(datatype.label, "has no column type; use `to='npy'` or `to='raw'`")
@@ -479,12 +479,12 @@ def _arrow_type(datatype: Datatype) -> pa.DataType:
     return pa.struct(list(zip(datatype.fields, types, strict=True))) if datatype.form.names else types[0]
 
 
-def _carried_type(form: np.dtype, datatype: Datatype) -> pa.DataType:
-    """Return Arrow's type for carried elements of the dtype `form`; errors name the datatype."""
+def _kept_type(form: np.dtype, datatype: Datatype) -> pa.DataType:
+    """Return Arrow's type for kept elements of the dtype `form`; errors name the datatype."""
     if form.names:
-        return pa.struct([(name, _carried_type(form[name], datatype)) for name in form.names])
+        return pa.struct([(name, _kept_type(form[name], datatype)) for name in form.names])
     if form.subdtype:
-        return pa.list_(_carried_type(form.base, datatype), form.itemsize // form.base.itemsize)
+        return pa.list_(_kept_type(form.base, datatype), form.itemsize // form.base.itemsize)
     if form.hasobject and not form.metadata:
         return pa.string()
     if form.kind in "SUV":

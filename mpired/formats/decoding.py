@@ -192,7 +192,7 @@ def write_to(file: calls.SharedFile, write: Callable[..., Any], *args: Any) -> A
 
 
 def check_kept(files: Sequence[KeptContent], like: str) -> None:
-    """Check that the carried arrays or columns of all files equal those of the first file, called `like` in errors."""
+    """Check that the kept arrays or columns of all files equal those of the first file, called `like` in errors."""
     check_same = files[0].check_same
     with closing(Decoder()) as worker:
         for kept in files:  # also the first alone, whose columns are decoded to find damage

@@ -169,22 +169,22 @@ class Format(NamedTuple):
                 source, stored = MemorySource(array.source.name, values.tobytes()), values.dtype
                 arrays[number] = array._replace(source=source, offset=0, stored=stored, reader=None, isolated=False)
         arrays = [array._replace(nullable=array.nulls != 0) for array in arrays]
-        carried = [candidate for array in arrays if (candidate := self._storable(array, model)) is not None]
-        names = {array.name for array in carried}
-        if not carried:
+        storable = [candidate for array in arrays if (candidate := self._storable(array, model)) is not None]
+        names = {array.name for array in storable}
+        if not storable:
             lacking = [array.name for array in arrays if array.nullable]
             refused = listed(lacking or [*kept.chosen])
             why = f", which cannot {'mark missing elements of' if lacking else 'hold'} '{refused}'" if can_keep else ""
             reason = f"carries {kept.kind} into results that can hold them, and this one is {self.name}{why}"
             raise UsageError("`keep`", f"{reason}; leave it out, or write {model.format}")
         check_names(self._names(model.buffers), names, self.name)
-        models = () if self.is_text else (array.result._replace(nullable=array.nullable) for array in carried)
+        models = () if self.is_text else (array.result._replace(nullable=array.nullable) for array in storable)
         layout: Any = self.prepare(model._replace(buffers=(*model.buffers, *models), kept=None))
 
         def encode(results: Sequence[Array], fd: int) -> None:
             with contextlib.ExitStack() as stack:
                 arrays = [*results]
-                for array in carried:
+                for array in storable:
                     is_flat = array.datatype.form.hasobject or (array.reader is None and not array.isolated)
                     arrays.append(array if is_flat else in_scratch(array, stack.enter_context(Scratch())))
                 layout.encode(arrays, fd)

@@ -39,7 +39,7 @@ class SkippedArray(NamedTuple):
     hint: str = ""  # way to combine it after all, or ""
     group: Group | None = None  # group of its datatype if it is combined when it is chosen, else None
     nulls: int | None = None  # number of missing values, or None if it is not known
-    keeps: bool = True  # results can carry it
+    keeps: bool = True  # results can keep it
     unit: str = ""
     storage: str = ""  # kind of storage, in a few words
 
@@ -51,7 +51,7 @@ KeptContent: TypeAlias = Any
 class Cells(NamedTuple):
     """Changes of a result against its model: new units, and new times if the ranks are different times."""
 
-    values: Mapping[str, np.ndarray] = {}  # new values of carried arrays
+    values: Mapping[str, np.ndarray] = {}  # new values of kept arrays
     attributes: Mapping[str, Mapping[str, str]] = {}  # new attributes of combined arrays; "" removes an attribute
 
     def remaining_attributes(self, name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class RankFile(NamedTuple):
     headers: Sequence[Any] = ()  # `arrays.ArrayHeader` of each combined array, in formats with attributes
     noun: str = "array"  # the word of the format for an array
     shards: Sequence[Source] = ()  # files with the elements, if the source is only their index
-    not_carried: Sequence[SkippedArray] = ()  # arrays that match a pattern of `keep`, but cannot be carried
+    not_kept: Sequence[SkippedArray] = ()  # arrays that match a pattern of `keep`, but cannot be kept
 
     def __repr__(self) -> str:
         """Return the description of `mpired info` on one line."""
@@ -116,7 +116,7 @@ class RankFile(NamedTuple):
 
     @property
     def left_out(self) -> list[str]:
-        """The names of arrays that results neither combine nor carry."""
+        """The names of arrays that results neither combine nor keep."""
         used = {name for array in self.buffers for name in array.columns}.union(self.kept.names if self.kept else ())
         return [name for name in self.names if name not in used]
 
@@ -158,9 +158,9 @@ class RankFile(NamedTuple):
             ending = hint_text(hint, *(hints if number == len(by_reason) else ()))
             errors.append(DatatypeError(self.source.name, f"{reason}{ending}"))
         if not self.buffers and not skipped:
-            reason, carried = "holds no array or column", self.kept.names if self.kept else ()
-            if carried:
-                reason = f"has no {self.noun} to combine, because results carry {list_names(carried)}"
+            reason, kept = "holds no array or column", self.kept.names if self.kept else ()
+            if kept:
+                reason = f"has no {self.noun} to combine, because results carry {list_names(kept)}"
                 reason += "; choose those to combine with `columns`"
             errors.append(BufferFileError(self.source.name, reason))
         return errors

@@ -190,14 +190,14 @@ class Store(ArrayFile):
             if not isinstance(dims, list | tuple):
                 dims = ("",) * node.ndim
             variables.append(Variable(name, tuple(dim or "" for dim in dims), node.metadata.attributes))
-        carried = conventions.auxiliary_names(variables)
+        auxiliary = conventions.auxiliary_names(variables)
         for variable, node in zip(variables, nodes.values(), strict=True):
             if hasattr(node, "shape"):
-                headers[variable.name] = _array_header(variable, node, inputs, is_carried=variable.name in carried)
+                headers[variable.name] = _array_header(variable, node, inputs, is_auxiliary=variable.name in auxiliary)
         return [headers[name] for name in (path or _ROOT for path in self.paths) if name in headers]
 
 
-def _array_header(variable: Variable, node: Any, inputs: InputOptions, *, is_carried: bool) -> ArrayHeader:
+def _array_header(variable: Variable, node: Any, inputs: InputOptions, *, is_auxiliary: bool) -> ArrayHeader:
     """Describe an array, without the digest of its elements."""
     attributes, form = _attributes(node), None
     with contextlib.suppress(DatatypeError, TypeError):  # NumPy's strings of any length have no byte order
@@ -215,7 +215,7 @@ def _array_header(variable: Variable, node: Any, inputs: InputOptions, *, is_car
     codecs = [codec if isinstance(codec, dict) else codec.get_config() for codec in codecs]
     names = [codec.get("id", codec.get("name")) for codec in codecs]
     return header._replace(
-        carried=(is_text or is_carried) and not inputs.any_type,
+        is_auxiliary=(is_text or is_auxiliary) and not inputs.any_type,
         chunk=tuple(min(step, max(1, length)) for step, length in zip(chunk, node.shape, strict=True)),
         dims=variable.dims,
         storage=", ".join([f"chunks of {chunk}", *(str(name) for name in names if name not in (None, "bytes"))]),
@@ -283,7 +283,7 @@ class _ZarrPlan(NamedTuple):
     documents: Mapping[str, bytes]  # of all nodes by key, with the chunks of changed coordinates
     new: Mapping[str, Missing | None]  # the rules for missing elements of results, by path
     source: Source | None  # the model
-    copied: Sequence[str]  # keys of the model that are copied: chunks of carried arrays, files of other programs
+    copied: Sequence[str]  # keys of the model that are copied: chunks of kept arrays, files of other programs
 
 
 def prepare(model: Model) -> Encoder:
