@@ -49,7 +49,7 @@ _SYSTEM_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # no fault of a ran
 _RANK_STATUSES = {2, 3, 4}  # exit statuses of faults of a rank; not those of a lock or a worker
 _OR_SKIP = ", or skip the others with `skip_bad`"
 _NO_OPTIONS = InputOptions()
-_HINTS = {
+HINTS = {
     "number": f"; choose those of all with `columns`{_OR_SKIP}",
     "name": f"; choose those of all with `columns`{_OR_SKIP}",
     "dims": f"; write all in one order{_OR_SKIP}",
@@ -303,7 +303,7 @@ def compare(label: str, file: RankFile, reference: tuple[str, RankFile], inputs:
     if len(arrays) == len(models) and not any(array.reader or array[1:] != model[1:] for array, model in pairs):
         return True
     labels = f"{label} ", f"{reference[0]} ({reference[1].source.name!r})"
-    check_alike(file, models, labels, _HINTS, partial(_datatype_hint, inputs, arrays, models))
+    check_alike(file, models, labels, HINTS, partial(_datatype_hint, inputs, arrays, models))
     return False
 
 
