@@ -326,7 +326,7 @@ def _plan(model: Model) -> _ZarrPlan:
         if old is not None:
             unchanged: set[str | None] = {*kept} - cells.values.keys()
             unchanged |= {None} if model.in_place else set()
-            names = (name for name in old.names if name.rpartition("/")[2] not in STORE_DOCUMENTS)
+            names = (name for name in old.names if unchanged and name.rpartition("/")[2] not in STORE_DOCUMENTS)
             copied = [name for name in names if array_of_chunk(name, arrays) in unchanged]
         return _ZarrPlan({key: documents[key].to_bytes() for key in keys}, new, model.source, copied)
 
