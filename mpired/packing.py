@@ -185,7 +185,7 @@ def plan_pack(file: PathLike, output: str, options: Options, context: Context, *
     records = Records.of(source, datatype, inputs.offset, inputs.count)
     row = output_format(output, options["to"], RAW, terminal=terminal)
     compression = Compression.of(output, None)
-    context.check_memory(BASE_NBYTES + row.encoding + (compression.nbytes if compression else 0))
+    context.check_memory(BASE_NBYTES + row.encoding_nbytes + (compression.nbytes if compression else 0))
     if inputs.is_external and not row.needs_type:
         raise UsageError("`datarep`", f"external32 is a form of raw results, not of {row.name}; add `to='raw'`")
     packed = PackedUnit.of(inputs, datatype, as_bytes=row.needs_type and not inputs.is_external)

@@ -57,7 +57,7 @@ def test_all_errors_of_the_program_are_known_here():
             found |= {each for each in members if inspect.isclass(each) and issubclass(each, BaseException)}
     ours = {each for each in found if each.__module__.startswith("mpired")}
     outside = {each.__name__ for each in ours if not issubclass(each, MpiredError | errors.MpiredWarning)}
-    known = "Abort CreatedMeanwhile GoneError Interrupted Stopped _LeftError DamageError Misfit NullsError"
+    known = "Abort CreatedMeanwhile GoneError Interrupted Stopped _LeftError DamageError Misfit"
     assert sorted(outside) == sorted(known.split())
 
 

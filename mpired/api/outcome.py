@@ -19,7 +19,7 @@ Arrays: TypeAlias = np.ndarray | dict[str, np.ndarray]
 
 
 def as_arrays(results: Sequence[Array], model: Model) -> Arrays:
-    """Return the results with the shapes of a model: an array, or a dict with several results and carried arrays."""
+    """Return the results with the shapes of a model: an array, or a dict with several results and kept arrays."""
     arrays = {}
     for result, buffer in zip(results, model.buffers, strict=True):
         array = shaped(result, buffer.shape, fortran_order=buffer.fortran_order, form=buffer.form)

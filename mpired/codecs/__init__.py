@@ -26,19 +26,19 @@ class Codec(NamedTuple):
     level: int  # default
     unpacker: Callable[[Read], Fill]
     packer: Callable[[int], Any]  # called with a level; `compress(data)` and `flush()` return compressed bytes
-    unpacking: int  # bytes of memory needed for decompression, without the window
-    packing: Mapping[int, int]  # megabytes of memory needed for compression, by the lowest level with this need
-    library: int = 0  # bytes of memory needed for the library if it is not loaded
-    # Returns the window in bytes that the first bytes of a file declare; None if `unpacking` includes the window.
+    unpacking_nbytes: int  # memory needed for decompression, without the window
+    packing_megabytes: Mapping[int, int]  # memory needed for compression, by the lowest level with this need
+    library_nbytes: int = 0  # memory needed for the library if it is not loaded
+    # Returns the window in bytes that the first bytes of a file declare; None if `unpacking_nbytes` includes it.
     window: Callable[[bytes], int] | None = None
 
-    def unpacking_of(self, head: bytes) -> int:
+    def unpacking_nbytes_of(self, head: bytes) -> int:
         """Return the memory needed to decompress a file with this head, in bytes; damage is an error later."""
         try:
             window = self.window(_skip_frames(head)) if self.window else 0
         except (IndexError, ValueError):
             window = 0
-        return self.unpacking + min(window, _MAX_MEMORY)
+        return self.unpacking_nbytes + min(window, _MAX_MEMORY)
 
 
 def _unpacker(make: Callable[[], Any], errors: type[Exception], read: Read) -> Fill:
@@ -105,23 +105,24 @@ _ROWS = (
             lambda: zlib.decompressobj(zlib.MAX_WBITS | 16), zlib.error, read)),
         # The header has no name and no time, so equal results have equal bytes.
         packer=_load("zlib", lambda zlib, level: zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS | 16)),
-        unpacking=1 << 20, packing={1: 1}),
+        unpacking_nbytes=1 << 20, packing_megabytes={1: 1}),
     Codec("bzip2", ".bz2", b"BZh", rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", levels=range(1, 10), level=9,
         unpacker=_load("bz2", lambda bz2, read: _unpacker(bz2.BZ2Decompressor, OSError, read)),
-        packer=_load("bz2", lambda bz2, level: bz2.BZ2Compressor(level)), unpacking=4 << 20, packing={1: 8}),
+        packer=_load("bz2", lambda bz2, level: bz2.BZ2Compressor(level)), unpacking_nbytes=4 << 20,
+        packing_megabytes={1: 8}),
     Codec("xz", ".xz", b"\xfd7zXZ\0", b"", levels=range(10), level=6,
         unpacker=_load("lzma", lambda lzma, read: _unpacker(
             lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _MAX_MEMORY), lzma.LZMAError, read)),
-        packer=_load("lzma", lambda lzma, level: lzma.LZMACompressor(preset=level)), unpacking=1 << 20,
-        packing={0: 4, 1: 10, 2: 18, 3: 33, 4: 49, 5: 95, 7: 187, 8: 371, 9: 675}, window=_xz_window),
+        packer=_load("lzma", lambda lzma, level: lzma.LZMACompressor(preset=level)), unpacking_nbytes=1 << 20,
+        packing_megabytes={0: 4, 1: 10, 2: 18, 3: 33, 4: 49, 5: 95, 7: 187, 8: 371, 9: 675}, window=_xz_window),
     Codec("zstd", ".zst", b"\x28\xb5\x2f\xfd", b"", levels=range(1, 23), level=3,
         unpacker=_load(_ARROW, lambda arrow, read: arrow.decompressor("zstd", read)),
-        packer=_load(_ARROW, lambda arrow, level: arrow.ArrowCompressor("zstd", level)), unpacking=6 << 20,
-        packing={1: 20, 4: 32, 10: 88}, library=_ARROW_NBYTES, window=_zstd_window),
+        packer=_load(_ARROW, lambda arrow, level: arrow.ArrowCompressor("zstd", level)), unpacking_nbytes=6 << 20,
+        packing_megabytes={1: 20, 4: 32, 10: 88}, library_nbytes=_ARROW_NBYTES, window=_zstd_window),
     Codec("lz4", ".lz4", b"\x04\x22\x4d\x18", b"", levels=range(1, 13), level=1,
         unpacker=_load(_ARROW, lambda arrow, read: arrow.decompressor("lz4", read)),
-        packer=_load(_ARROW, lambda arrow, level: arrow.ArrowCompressor("lz4", level)), unpacking=5 << 20,
-        packing={1: 8}, library=_ARROW_NBYTES),
+        packer=_load(_ARROW, lambda arrow, level: arrow.ArrowCompressor("lz4", level)), unpacking_nbytes=5 << 20,
+        packing_megabytes={1: 8}, library_nbytes=_ARROW_NBYTES),
 )  # fmt: skip
 CODECS = {row.name: row for row in _ROWS}
 # Magic numbers of skippable frames of zstd and lz4, which pzstd and indexing tools write: 4 bytes, the length, content.

@@ -69,8 +69,7 @@ class Call(NamedTuple):
                 names.update(getattr(result.layout, "left_out", ()))
                 if root.format.has_arrays:
                     names.update(root.left_out)
-                    # In another format only the arrays that `keep` names are carried.
-                    if result.format != root.format and root.kept is not None:
+                    if result.format != root.format and root.kept is not None:  # only arrays that `keep` names are kept
                         names |= {*root.kept.names} - {*root.kept.chosen}
         return sorted(names, key=root.names.index)
 
@@ -231,7 +230,7 @@ def plan_fold(group: GroupPlan, results: tuple[Result, ...] = (), *, nlocked: in
     encoding = 0  # bytes of memory for encoding and uploading a result
     for result in results:
         compression = result.compression.nbytes if result.compression else 0
-        encoding = max(encoding, result.format.encoding + compression)
+        encoding = max(encoding, result.format.encoding_nbytes + compression)
     if any("://" in result.path and is_url(result.path) for result in results):
         from mpired.files.stores import sending_nbytes  # noqa: PLC0415 - most results are files
 

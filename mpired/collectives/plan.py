@@ -380,7 +380,7 @@ def make_plan(  # noqa: PLR0913 - all that a plan depends on
     lines = planner.lines[: len(segments)]
     jobs = sum(map(len, lines)) or max(1, min(planner.jobs, len(segments)))
     isolated = any(op.isolated for op in ops) or (planner.is_decoded and not any(op.user for op in ops))
-    resident = _RESIDENT_BYTES + max(file.format.decoding for file in files) + planner.decompression
+    resident = _RESIDENT_BYTES + max(file.format.decoding_nbytes for file in files) + planner.decompression
     memory = jobs * (resident + planner.nblocks * planner.block_bytes)
     memory += _RESIDENT_BYTES if jobs > 1 or isolated else 0  # this process waits for its workers, and decodes nothing
     nopen = min(planner.nranks, planner.max_open + planner.read_ahead)

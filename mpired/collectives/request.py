@@ -151,11 +151,9 @@ def _check_kept(request: Request) -> None:
                 reason = f"{reason} {list_names(file.names)}, and `columns` combines fewer"
             raise UsageError("`keep`", f"{reason}; leave it out")
         kept.append(file.kept)
-    if (not_carried := groups[0][0].not_carried) and not request.options["in_place"]:
-        pronoun = "it" if len(not_carried) == 1 else "them"
-        reason = (
-            f"{'; '.join(reasons(not_carried))}; `keep` does not carry {pronoun}, and results are without {pronoun}"
-        )
+    if (not_kept := groups[0][0].not_kept) and not request.options["in_place"]:
+        pronoun = "it" if len(not_kept) == 1 else "them"
+        reason = f"{'; '.join(reasons(not_kept))}; `keep` does not carry {pronoun}, and results are without {pronoun}"
         log.warn(InputWarning(f"{groups[0][0].source.name}: {reason}"))
     # Ranks whose kept arrays may differ are decoded each by itself.
     for ranks in [kept] if request.inputs.check_coordinates else [[rank] for rank in kept]:

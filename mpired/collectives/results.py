@@ -267,7 +267,7 @@ def _result_in_place(path: str, group: GroupPlan, share: Share) -> Result:
         if any(array.count for array in replaced):
             offsets, dtypes = [array.offset for array in replaced], tuple(array.stored for array in replaced)
             return Result(share, path, form, ArrayLayout(lambda _: offsets, dtypes, replaces=tuple(replaced)))
-    layout = form.prepare(model._replace(context=request.inputs.context))
+    layout = form.prepare(model._replace(context=request.inputs.context, in_place=True))
     keeping = _keep_surroundings(file, layout, subject, hint if is_local else "")
     # The header stays unless it has the number of elements, and the result has another number.
     return Result(share, path, form, keeping if request.collective.whole or form.needs_type else layout)
@@ -284,7 +284,7 @@ def _keep_surroundings(file: RankFile, layout: Layout, subject: str, hint: str) 
 
         return Encoder(spread_encoder(array.datatype, array.stored, array))
     if file.left_out:
-        keeps = "" if file.not_carried else "carry them with `keep`, or "
+        keeps = "" if file.not_kept else "carry them with `keep`, or "
         reason = f"would lose {list_names(file.left_out)}"
         raise UsageError(subject, f"{reason}; {hint or f'{keeps}write to another file'}")
     return layout

@@ -38,8 +38,8 @@ class Compression(NamedTuple):
     @property
     def nbytes(self) -> int:
         """The memory needed for compression, in bytes."""
-        megabytes = max(needed for min_level, needed in self.codec.packing.items() if min_level <= self.level)
-        return self.codec.library + (megabytes << 20)
+        megabytes = max(needed for min_level, needed in self.codec.packing_megabytes.items() if min_level <= self.level)
+        return self.codec.library_nbytes + (megabytes << 20)
 
     def blocks(self, fd: int) -> Iterator[bytes | memoryview]:
         """Yield the compressed bytes of a file."""

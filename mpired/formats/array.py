@@ -14,10 +14,10 @@ import numpy as np
 from mpired.context import STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
 from mpired.datatypes import Datatype
 from mpired.datatypes.pairs import FIELDS, column_name
-from mpired.errors import BufferFileError, CountError, MpiredError
+from mpired.errors import BufferFileError, CountError, DatatypeError, MpiredError, number
 from mpired.files import calls
 from mpired.formats.convert import Order, byte_order, convert, same_layout
-from mpired.formats.missing import Missing, masked, null_error
+from mpired.formats.missing import Missing, masked
 from mpired.sources.local import LocalSource
 from mpired.sources.source import OpenSource, Source
 
@@ -165,8 +165,20 @@ class Array(NamedTuple):
         """Return the mask of a block by the rule `missing`, or None if all elements are valid."""
         valid = None if self.missing is None else self.missing.valid_mask(block)
         if valid is not None and not self.nullable:
-            raise null_error(self.source, self.columns, int(np.count_nonzero(~valid)), "missing elements")
+            self.check_valid(valid)
         return valid
+
+    def check_valid(self, valid: np.ndarray) -> None:
+        """Raise an error if elements are missing by this mask."""
+        if not valid.all():
+            raise self.null_error(int(np.count_nonzero(~valid)))
+
+    def null_error(self, nulls: int, others: str = "") -> DatatypeError:
+        """Return the error for missing elements; `others` names other columns that have some."""
+        noun = "null" if self.missing is self.ignored_missing is None else "missing element"
+        name = f"{','.join(self.columns)!r} " if self.columns else ""
+        reason = f"{name}has {number(nulls, noun)}{others}"
+        return DatatypeError(self.source.name, f"{reason}; skip them with `nulls='ignore'`, or fill them first")
 
     def count_error(self, contents: str) -> MpiredError:
         """Return the error for a source whose contents differ from the count of its header or of another rank."""

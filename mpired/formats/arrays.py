@@ -1,7 +1,7 @@
 """The base of formats with named arrays: each array of numbers is a buffer with a shape of its own.
 
 Elements that a file stores unencoded are read like those of a flat file. A library decodes the others from start to
-end, in rows of chunks. Arrays without measured values, such as coordinates, strings and times, are carried from the
+end, in rows of chunks. Arrays without measured values, such as coordinates, strings and times, are kept from the
 first rank's file into the result, and must be equal in all ranks.
 """
 
@@ -29,7 +29,16 @@ from mpired.formats.decoding import call_in_worker
 from mpired.formats.derived import in_order
 from mpired.formats.input_options import InputOptions
 from mpired.formats.missing import Missing, join_rules
-from mpired.formats.rank import KeptContent, RankFile, SkippedArray, and_others, check_pair, select_arrays, select_names
+from mpired.formats.rank import (
+    KeptContent,
+    RankFile,
+    SkippedArray,
+    and_others,
+    check_pair,
+    hint_text,
+    select_arrays,
+    select_names,
+)
 from mpired.formats.streamed import (
     DECODED_NBYTES,
     ColumnFile,
@@ -96,8 +105,8 @@ class ArrayHeader(NamedTuple):
     label: str = ""  # the kind of the elements in the words of the format; "" for a type of NumPy
     reason: str = ""  # why the array cannot be combined, for an error of the file
     hint: str = ""  # an option or package that makes it combinable; "" without one
-    carried: bool = False  # whether results carry the array unless the user chooses to combine it
-    digest: bytes = b""  # the result of `ArrayFile.digest` for a carried array; b"" before it is computed
+    is_auxiliary: bool = False  # results keep the array unless the user chooses to combine it
+    digest: bytes = b""  # the result of `ArrayFile.digest` for a kept array; b"" before it is computed
     chunk: tuple[int, ...] = ()  # the shape of a chunk, which a library decodes as a whole; () without chunks
     missing: Missing | None = None  # the values of missing elements; None without such values
     dims: tuple[str, ...] = ()  # the names of the dimensions, "" for a dimension without one; () without names
@@ -107,7 +116,7 @@ class ArrayHeader(NamedTuple):
     fixed_order: bool = False  # whether all files of the format have this byte order, which other formats do not keep
     pieces: Pieces | None = None  # the positions of the elements, if a `PiecesFile` reads them
     packing: Any = None  # a `conventions.Packed`, which unpacks elements and finds missing elements itself; or None
-    keeps: bool = True  # whether results can carry the array
+    keeps: bool = True  # results can keep the array
     source: Source | None = None  # the file with the elements; None for the file of the header
     unset: float | None = None  # the value of elements that were never written, if no attribute declares it; or None
 
@@ -165,19 +174,19 @@ class ArrayFile(ColumnFile):
             if nskipped < len(values):
                 yield values[nskipped:]
 
-    def arrays(self, leaf: ArrayLeaf, start: int, *, nullable: bool) -> Iterator[Values]:
+    def arrays(self, leaf: ArrayLeaf, start: int) -> Iterator[Values]:
         """Yield the values of a leaf from the element `start` on, truth values as bytes."""
         location, field, packing = leaf
         for block in self.blocks(location, start):
             values = block[field] if field else block
             if packing is not None:
-                yield packing.unpack(values, nullable=nullable)
+                yield packing.unpack(values)
             else:
                 form = numeric_form(values.dtype)
                 yield values if form == values.dtype else values.view(form), None
 
     def digest(self, array: ArrayHeader) -> bytes:
-        """Return the digest of a carried array: of its values, and of the attributes that define their meaning."""
+        """Return the digest of a kept array: of its values, and of the attributes that define their meaning."""
         form = "" if array.dtype is None else rank.dtype_text(array.dtype.newbyteorder("="))
         meaning: list[object] = [array.shape, array.fortran_order, array.label, form]
         meaning += (array.attributes.get(key) or None for key in ("units", "calendar"))
@@ -274,13 +283,13 @@ def inspect_by(library: Library, source: Source, inputs: InputOptions) -> RankFi
 
 
 def _read_headers(source: Source, library: Library, inputs: InputOptions) -> list[ArrayHeader]:
-    """Return the headers of all arrays, with digests of the arrays that results carry."""
+    """Return the headers of all arrays, with digests of the arrays that results keep."""
     with errors_of(source.name, library.errors), closing(library.opener(source)) as file:
         arrays = file.described(inputs)
-        combined, kept = select_arrays(source, [array.name for array in arrays], inputs)
+        combined, chosen = select_arrays(source, [array.name for array in arrays], inputs)
         for number, array in enumerate(arrays):
-            is_kept = array.keeps and array.shape is not None and array.name in kept
-            if not array.digest and (is_kept or (array.carried and array.name not in combined)):
+            is_kept = array.keeps and array.shape is not None and array.name in chosen
+            if not array.digest and (is_kept or (array.is_auxiliary and array.name not in combined)):
                 arrays[number] = array._replace(digest=file.digest(array))
         return arrays
 
@@ -291,51 +300,50 @@ def inspect(
     """Describe a file by its arrays, which are all flat without a library."""
     has_library, library = library is not None, library or Library(PiecesFile)
     by_name = {array.name: array for array in arrays}
-    combined, kept = select_arrays(source, by_name, inputs)
-    auxiliary = [array for array in arrays if array.name in kept or (array.carried and array.name not in combined)]
-    carried, not_carried = _with_digests(source, inputs, auxiliary, library if has_library else None)
-    carried_names, skipped = dict.fromkeys(array.name for array in carried), list[SkippedArray]()
-    headers = [by_name[name] for name in combined]
-    if not headers:
-        candidates = [array for array in arrays if array not in auxiliary]
-        headers = [
-            array for array in candidates if _is_buffer(array, inputs) and (has_library or array.stored or array.dtype)
-        ]
-        combined = dict.fromkeys(array.name for array in headers)
-        skipped = [_skipped(array) for array in candidates if array.name not in combined]
+    combined, chosen = select_arrays(source, by_name, inputs)
+    auxiliary = [
+        array for array in arrays if array.name in chosen or (array.is_auxiliary and array.name not in combined)
+    ]
+    kept, not_kept = _with_digests(source, inputs, auxiliary, library if has_library else None)
+    names, headers, skipped = [array.name for array in kept], [by_name[name] for name in combined], list[SkippedArray]()
+    for array in arrays if not combined else ():
+        if _is_buffer(array, inputs) and (has_library or array.stored or array.dtype) and array not in auxiliary:
+            headers.append(array)
+        elif array not in auxiliary:
+            skipped.append(_skipped(array))
     if inputs.pair:
         buffers = [_pair(source, inputs, headers, library)]
     else:
         buffers = [_buffer(source, inputs, header, library, arrays) for header in headers]
-    ignored = {*carried_names}
-    if inputs.check_coordinates:
-        ignored = {*select_names(source, carried_names, inputs.ignore_coordinates, "coordinate")}
-    chosen = dict.fromkeys(name for name in kept if name in carried_names)
-    kept_arrays = KeptArrays(source, tuple(carried), library, chosen, ignored, inputs.coordinate_rtol)
+    ignored = select_names(
+        source, names, inputs.ignore_coordinates if inputs.check_coordinates else names, "coordinate"
+    )
+    chosen_names = [name for name in chosen if name in names]
+    kept_arrays = KeptArrays(source, tuple(kept), library, chosen_names, ignored, inputs.coordinate_rtol)
     return RankFile(
-        source, buffers, skipped, tuple(by_name), headers=headers, not_carried=not_carried,
-        kept=kept_arrays if carried or not_carried else None,
+        source, buffers, skipped, tuple(by_name), headers=headers, not_kept=not_kept,
+        kept=kept_arrays if kept or not_kept else None,
     )  # fmt: skip
 
 
 def _with_digests(
     source: Source, inputs: InputOptions, arrays: Sequence[ArrayHeader], library: Library | None
 ) -> tuple[list[ArrayHeader], list[SkippedArray]]:
-    """Return the carried arrays with their digests, and those that only match a pattern and cannot be carried."""
-    carried, not_carried = list[ArrayHeader](), list[SkippedArray]()
+    """Return the kept arrays with their digests, and those that only match a pattern and cannot be kept."""
+    kept, not_kept = list[ArrayHeader](), list[SkippedArray]()
     for array in arrays:
         if array.digest:
-            carried.append(array)
+            kept.append(array)
         elif library is not None and array.keeps and array.shape is not None:
             with errors_of(source.name, library.errors), closing(library.opener(array.source or source)) as file:
-                carried.append(array._replace(digest=file.digest(array)))
+                kept.append(array._replace(digest=file.digest(array)))
         else:
             skipped = _skipped(array)
             reason = skipped.reason if array.dtype is None else f"{array.name!r} holds {skipped.label}"
-            if array.carried or array.name in inputs.keep:
+            if array.is_auxiliary or array.name in inputs.keep:
                 raise DatatypeError(source.name, f"{reason}, which `keep` does not carry in this format; leave it out")
-            not_carried.append(skipped._replace(reason=reason))
-    return carried, not_carried
+            not_kept.append(skipped._replace(reason=reason))
+    return kept, not_kept
 
 
 def _is_buffer(array: ArrayHeader, inputs: InputOptions) -> bool:
@@ -435,10 +443,10 @@ def _pair(source: Source, inputs: InputOptions, parts: Sequence[ArrayHeader], li
 
 
 class KeptArrays(NamedTuple):
-    """Arrays that results carry unchanged from a file."""
+    """Arrays that results keep unchanged from a file."""
 
     source: Source  # the file
-    carried: tuple[ArrayHeader, ...]
+    headers: tuple[ArrayHeader, ...]
     library: Library
     chosen: Collection[str] = ()  # names of arrays that `keep` selects; only the others may be dropped for a format
     ignored: Collection[str] = ()  # names of arrays that may differ between ranks, as may their bounds
@@ -448,18 +456,18 @@ class KeptArrays(NamedTuple):
     @property
     def names(self) -> list[str]:
         """The names of the arrays, in the order of the file."""
-        return [array.name for array in self.carried]
+        return [array.name for array in self.headers]
 
     @property
     def others(self) -> list[SkippedArray]:
         """Descriptions of the arrays for a file that is only inspected."""
-        return [_skipped(array) for array in self.carried]
+        return [_skipped(array) for array in self.headers]
 
     def buffers(self, *, fortran_order: bool) -> list[Array]:
         """Return the chosen arrays as buffers: packed numbers unpacked, strings and other elements as objects."""
         inputs = InputOptions(nullable=True, any_type=True)
         buffers = []
-        for header in (array for array in self.carried if array.name in self.chosen):
+        for header in (array for array in self.headers if array.name in self.chosen):
             if header.packing is not None:
                 if header.packing.bad_attribute:
                     continue
@@ -470,12 +478,12 @@ class KeptArrays(NamedTuple):
                     buffers.append(in_order(array, fortran_order=fortran_order and len(array.dimensions) > 1))
         return buffers
 
-    def check_same(self, other: KeptContent, label: str) -> None:
+    def check_same(self, other: KeptContent, label: str, *, are_combined: bool = True) -> None:
         """Raise an error unless another file has equal arrays; messages call this file `label`."""
-        by_name = {array.name: array for array in other.carried} if isinstance(other, KeptArrays) else {}
-        ignored = {*self.ignored, *(self.bounds_of(array) for array in self.carried if array.name in self.ignored)}
+        by_name = {array.name: array for array in other.headers} if isinstance(other, KeptArrays) else {}
+        ignored = {*self.ignored, *(self.bounds_of(array) for array in self.headers if array.name in self.ignored)}
         reasons: dict[str, str] = {}
-        for array in (array for array in self.carried if array.name not in ignored):
+        for array in (array for array in self.headers if array.name not in ignored):
             counterpart = by_name.get(array.name)
             if counterpart is None:
                 reasons[array.name] = f"lacks {array.name!r} of {label} ({self.source.name!r})"
@@ -485,11 +493,14 @@ class KeptArrays(NamedTuple):
                 reasons[array.name] = f"{array.name!r} differs from that of {label} ({self.source.name!r})"
         if reasons:
             (_, reason), *more = reasons.items()
-            hint = f"let it differ with `ignore_coordinates='{listed(reasons)}'`, or all with"
-            rounding = "allow for rounding with `coordinate_rtol`, " if self.rtol is None else ""
-            hint = f"{hint} `check_coordinates=False`, {rounding}or combine it by naming it in `columns`"
-            reason = f"{reason}{and_others([name for name, _ in more])}, and results carry it"
-            raise BufferFileError(other.source.name, f"{reason}; {hint}")
+            reason = f"{reason}{and_others([name for name, _ in more])}{', and results carry it' * are_combined}"
+            hints = [
+                f"let it differ with `ignore_coordinates='{listed(reasons)}'`",
+                "all with `check_coordinates=False`",
+            ]
+            hints += ["allow for rounding with `coordinate_rtol`"] if self.rtol is None else []
+            hints += ["combine it by naming it in `columns`"] if are_combined else []
+            raise BufferFileError(other.source.name, f"{reason}{hint_text(*hints)}")
 
     def bounds_of(self, array: ArrayHeader) -> str:
         """Return the name of the bounds of a coordinate; "" if the file has none."""
@@ -498,7 +509,7 @@ class KeptArrays(NamedTuple):
     def values(self, array: ArrayHeader) -> tuple[np.ndarray, ...]:
         """Return the values of a coordinate, and of its bounds if it has bounds."""
         names = [array.name, *filter(None, [self.bounds_of(array)])]
-        headers = [header for header in self.carried if header.name in names]
+        headers = [header for header in self.headers if header.name in names]
         values = self.library.call(self.source, _read_arrays, headers)
         return tuple(values[name] for name in names)
 
@@ -516,11 +527,11 @@ class KeptArrays(NamedTuple):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the values of all arrays, packed values unpacked, with a mask if elements are missing."""
-        arrays: dict[str, np.ndarray] = self.library.call(self.source, _read_arrays, self.carried)
-        for header in self.carried:
+        arrays: dict[str, np.ndarray] = self.library.call(self.source, _read_arrays, self.headers)
+        for header in self.headers:
             values, valid = arrays[header.name], None
             if header.packing is not None and not header.packing.bad_attribute:
-                values, valid = header.packing.unpack(values, nullable=True)
+                values, valid = header.packing.unpack(values)
             elif header.dtype is not None and (header.dtype.kind in "iu" or header.missing is not None):
                 values = values.astype(header.dtype.newbyteorder("="), copy=False)  # sign of `_Unsigned`
                 valid = None if header.missing is None else header.missing.valid_mask(values)

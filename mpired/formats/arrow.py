@@ -15,8 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from mpired.errors import BufferFileError
 from mpired.formats import columns
-from mpired.formats.arrow_arrays import DTYPES, has_array_class
-from mpired.formats.columns import Change, HeaderFields, Table, errors_of
+from mpired.formats.columns import DTYPES, Change, HeaderFields, Table, errors_of, has_array_class
 from mpired.formats.layout import Encoder
 from mpired.formats.rank import Model
 from mpired.formats.streamed import DamageError, TableFile, limit_each

@@ -41,9 +41,9 @@ def times(kept: Sequence[object], models: Sequence[object]) -> tuple[RankTime, .
     ranks = [arrays for arrays in kept if isinstance(arrays, KeptArrays)]
     if not ranks or not ranks[0].ignored or len(ranks) < len(kept):
         return ()
-    name = next((array.name for array in ranks[0].carried if array.name in ranks[0].ignored and _is_time(array)), "")
+    name = next((array.name for array in ranks[0].headers if array.name in ranks[0].ignored and _is_time(array)), "")
     all_kept = [*ranks, *(arrays for arrays in models if isinstance(arrays, KeptArrays))]
-    headers = [next((array for array in arrays.carried if array.name == name), None) for arrays in all_kept]
+    headers = [next((array for array in arrays.headers if array.name == name), None) for arrays in all_kept]
     if len({header and header.digest for header in headers}) == 1:
         return ()
     rank_times = [(header, rank.values(header)) for header, rank in zip(headers, ranks, strict=False) if header]
@@ -88,7 +88,7 @@ def cells(file: RankFile, ranks: Sequence[RankTime], results: Sequence[ResultArr
     if not isinstance(kept, KeptArrays) or not ranks:
         return Cells({}, attributes)
     name = ranks[0][0].name
-    time = next((array for array in kept.carried if array.name == name), ranks[0][0])
+    time = next((array for array in kept.headers if array.name == name), ranks[0][0])
     single = {*map(_single_rank, results)}
     ranks = ranks[:1] if single == {"FIRST"} else ranks[-1:] if single == {"LAST"} else ranks
     digests = {header.digest for header, _ in ranks}

@@ -15,33 +15,21 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from mpired.codecs.arrow import pa
 from mpired.context import NO_LIMITS, Context
-from mpired.datatypes import TIMES, Datatype, Group, from_dtype, value_type
+from mpired.datatypes import TIMES, Datatype, Group, from_dtype, pair_fields, value_type
 from mpired.datatypes.pairs import FIELDS
 from mpired.datatypes.times import as_times, time_type
 from mpired.errors import BufferFileError, DatatypeError, shortened
 from mpired.formats import streamed
 from mpired.formats.array import Array, Reader
-from mpired.formats.arrow_arrays import (
-    DTYPES,
-    arrow_column,
-    cast_column,
-    decoded_kind,
-    has_array_class,
-    is_plain,
-    is_time,
-    nullable_values,
-    objects_of,
-)
 from mpired.formats.decoding import call_in_worker
 from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import Encoder, check_names
-from mpired.formats.missing import NullsError
 from mpired.formats.rank import Model, RankFile, SkippedArray, check_pair, declared_datatype, list_names, select_arrays
 from mpired.formats.streamed import ColumnFile, ColumnReader, TableFile, Values, form_of
 from mpired.log import track
@@ -51,9 +39,12 @@ _DECODED_NBYTES = 256 << 20  # limit for a page or record batch, which is decode
 _BLOCK_ROWS = 512 << 10  # rows of numbers that are converted at a time
 _OBJECT_ROWS = 4 << 10  # rows that become objects of Python at a time
 _COMPARED_ROWS = 64 << 10
-_KEPT_NBYTES = 64 << 20  # approximate limit for the memory of carried columns
+_KEPT_NBYTES = 64 << 20  # approximate limit for the memory of kept columns
 _NOT_EQUAL = "; `keep` carries columns that are equal in all ranks; take those of rank 0 with `check_coordinates=False`"
 _ENCODED = " by a dictionary"
+_NUMBERS = "bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
+DTYPES: dict[pa.DataType, np.dtype] = {getattr(pa, name)(): np.dtype(name.rstrip("_")) for name in _NUMBERS.split()}
+"""Arrow's types of numbers, with the dtypes of NumPy."""
 _ZONED = re.compile(r"timestamp\[(\w+), tz=(.*)\]", re.DOTALL)
 
 
@@ -86,23 +77,17 @@ class Table(ColumnFile):
         for field in self.schema:
             _check_names(field)
 
-    def arrays(self, leaf: Leaf, start: int, *, nullable: bool) -> Iterator[Values]:
+    def arrays(self, leaf: Leaf, start: int) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on as NumPy arrays."""
-        for encoded in self._columns(leaf, start):
+        for batch in self.batches([leaf.column], leaf.rows, start):
+            encoded = batch.column(leaf.column)
+            if leaf.field is not None:  # nulls of a structure become nulls of its fields
+                encoded = encoded.flatten()[leaf.field]
             column = cast_column(encoded, decoded_kind(encoded.type))
-            if not nullable and column.null_count:
-                raise NullsError(sum(column.null_count for column in self._columns(leaf, 0)))
             convert, nrows = (nullable_values, _BLOCK_ROWS) if is_plain(column.type) else (objects_of, _OBJECT_ROWS)
             for row in range(0, len(column), nrows):
                 yield convert(column[row : row + nrows])
                 self.content.forget()
-
-    def _columns(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
-        """Yield the values of a leaf in each record batch."""
-        for batch in self.batches([leaf.column], leaf.rows, start):
-            column = batch.column(leaf.column)
-            # Nulls of a structure become nulls of its fields.
-            yield column if leaf.field is None else column.flatten()[leaf.field]
 
 
 def _check_names(field: pa.Field) -> None:
@@ -160,17 +145,17 @@ def inspect(source: Source, inputs: InputOptions, opener: type[Table]) -> RankFi
     groups = [tuple(combined)] if inputs.pair else [(name,) for name in combined]
     buffers = tuple(_buffer(table, inputs, columns) for columns in groups)
     others = [] if is_chosen else [column for column in skipped if column.name not in refused]
-    not_carried = tuple({column.name: column for column in skipped if column.name in refused}.values())
-    return RankFile(source, buffers, others, tuple(names), kept=table if inputs.keep else None, not_carried=not_carried)
+    not_kept = tuple({column.name: column for column in skipped if column.name in refused}.values())
+    return RankFile(source, buffers, others, tuple(names), kept=table if inputs.keep else None, not_kept=not_kept)
 
 
 @dataclass(frozen=True, eq=False)
 class TableHeader:
-    """The header of a file with columns, and the columns that results carry: a `KeptContent` of `rank.py`."""
+    """The header of a file with columns, and the columns that results keep: a `KeptContent` of `rank.py`."""
 
     source: Source
     opener: TableOpener
-    chosen: tuple[str, ...]  # names of the carried columns
+    chosen: tuple[str, ...]  # names of the kept columns
     schema: pa.Schema
     rows: tuple[int, ...]  # number of rows in each row group or record batch
     nulls: Sequence[int | None]  # number of nulls in each column, or None if the header does not contain it
@@ -180,7 +165,7 @@ class TableHeader:
 
     @property
     def names(self) -> list[str]:
-        """The names of the carried columns, in the order of the file."""
+        """The names of the kept columns, in the order of the file."""
         return [name for name in self.schema.names if name in self.chosen]
 
     def array(
@@ -206,11 +191,11 @@ class TableHeader:
 
     @property
     def max_rows(self) -> int:
-        """The maximum number of rows of carried columns in memory."""
+        """The maximum number of rows of kept columns in memory."""
         return max(1, _KEPT_NBYTES // max(1, self.nbytes // max(1, sum(self.rows))))
 
-    def carried_rows(self, count: int) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the carried columns in batches of `count` rows; the last batch may have fewer."""
+    def kept_rows(self, count: int) -> Generator[pa.RecordBatch, None, None]:
+        """Yield the kept columns in batches of `count` rows; the last batch may have fewer."""
         batches, needed = list[pa.RecordBatch](), count
         with errors_of(self.source.name), closing(self.opener(self.source)) as file:
             for decoded in file.batches(self.names, self.rows):
@@ -225,14 +210,14 @@ class TableHeader:
                 yield _join(batches)
 
     def check_same(self, other: Any, like: str) -> None:
-        """Raise `BufferFileError` unless the carried columns of `other` are equal; `like` is this file in messages."""
+        """Raise `BufferFileError` unless the kept columns of `other` are equal; `like` is this file in messages."""
         for name in self.names:
             kind, expected = other.schema.field(name).type, self.schema.field(name).type
             if values_type(kind) != values_type(expected):
                 reason = f"has column {name!r} of {kind}, but {like} ({self.source.name!r}) of {expected}"
                 raise BufferFileError(other.source.name, reason + _NOT_EQUAL)
         start, count = 0, min(self.max_rows, _COMPARED_ROWS)
-        with closing(self.carried_rows(count)) as left, closing(other.carried_rows(count)) as right:
+        with closing(self.kept_rows(count)) as left, closing(other.kept_rows(count)) as right:
             for batch, other_batch in itertools.zip_longest(left, right):
                 if batch is None or other_batch is None or batch.num_rows != other_batch.num_rows:
                     raise other.source.changed()
@@ -244,14 +229,14 @@ class TableHeader:
                 start += batch.num_rows
 
     def buffers(self, *, fortran_order: bool) -> list[Array]:  # noqa: ARG002 - columns have one dimension
-        """Return the carried columns as arrays."""
+        """Return the kept columns as arrays."""
         kinds = [decoded_kind(self.schema.field(name).type) for name in self.names]
         datatypes = [(_datatype(kind) if is_plain(kind) else None) or value_type(str(kind)) for kind in kinds]
         columns = zip(self.names, datatypes, strict=True)
         return [self.array((name,), datatype, nullable=True) for name, datatype in columns]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the carried columns as NumPy arrays: numbers and times, masked if some are null, else objects."""
+        """Return the kept columns as NumPy arrays: numbers and times, masked if some are null, else objects."""
         schema = pa.schema(map(self.schema.field, self.names))
         with errors_of(self.source.name), closing(self.opener(self.source)) as file:
             batches = [batch.select(self.names) for batch in file.batches(self.names, self.rows)]
@@ -320,7 +305,7 @@ def _datatype(kind: pa.DataType) -> Datatype | None:
 
 
 def _skipped_columns(table: TableHeader, inputs: InputOptions) -> list[SkippedArray]:
-    """Return the columns without numbers and the columns of equal names, unless they are carried."""
+    """Return the columns without numbers and the columns of equal names, unless they are kept."""
     names, nrows = table.schema.names, sum(table.rows)
     counts, skipped = Counter(names), []
     for field, nulls in zip(table.schema, table.nulls, strict=True):
@@ -418,11 +403,11 @@ def encoder(
             contextlib.ExitStack() as stack,
         ):
             readers = [stack.enter_context(closing(result.open())) for result in results]
-            carried = stack.enter_context(closing(kept.carried_rows(rows))) if kept else None
+            kept_batches = stack.enter_context(closing(kept.kept_rows(rows))) if kept else None
             for start in track(range(0, results[0].count, rows)):
                 count, arrays = min(rows, results[0].count - start), {}
-                if kept and carried:
-                    batch = next(carried, None)
+                if kept and kept_batches:
+                    batch = next(kept_batches, None)
                     if batch is None or batch.num_rows != count:
                         raise kept.source.changed()
                     named = zip(kept.names, batch.columns, strict=True)
@@ -478,7 +463,7 @@ def _arrow_type(datatype: Datatype) -> pa.DataType:
             return pa.type_for_alias(datatype.name)
         raise DatatypeError(f"{datatype}", "has no column type; use `to='npy'`")
     if datatype.group is Group.VALUE:
-        return _carried_type(datatype.form, datatype)
+        return _kept_type(datatype.form, datatype)
     forms = [datatype.form[part] for part in datatype.fields] if datatype.form.names else [datatype.form]
     if any(form.kind == "c" or form.char == "g" or form.shape for form in forms):
         raise DatatypeError(datatype.label, "has no column type; use `to='npy'` or `to='raw'`")
@@ -486,12 +471,12 @@ def _arrow_type(datatype: Datatype) -> pa.DataType:
     return pa.struct(list(zip(datatype.fields, types, strict=True))) if datatype.form.names else types[0]
 
 
-def _carried_type(form: np.dtype, datatype: Datatype) -> pa.DataType:
-    """Return Arrow's type for carried elements of the dtype `form`; errors name the datatype."""
+def _kept_type(form: np.dtype, datatype: Datatype) -> pa.DataType:
+    """Return Arrow's type for kept elements of the dtype `form`; errors name the datatype."""
     if form.names:
-        return pa.struct([(name, _carried_type(form[name], datatype)) for name in form.names])
+        return pa.struct([(name, _kept_type(form[name], datatype)) for name in form.names])
     if form.subdtype:
-        return pa.list_(_carried_type(form.base, datatype), form.itemsize // form.base.itemsize)
+        return pa.list_(_kept_type(form.base, datatype), form.itemsize // form.base.itemsize)
     if form.hasobject and not form.metadata:
         return pa.string()
     if form.kind in "SUV":
@@ -523,3 +508,114 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int, opener: TableOpen
             return pa.record_batch(arrays, schema=schema)
 
         old.copy(stack.enter_context(os.fdopen(os.dup(fd), "wb")), schema, patch)
+
+
+# The conversions of pyarrow (`to_numpy`, `pa.array`, `pa.scalar`) import pandas if it is installed, which takes longer
+# than a small reduction. These share the buffers of Arrow.
+
+
+def is_time(kind: pa.DataType) -> bool:
+    """Return whether values of a type are times, which are integers with a unit; intervals are not."""
+    return bool(pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Return whether values of a type are numbers or times."""
+    return kind in DTYPES or is_time(kind)
+
+
+def decoded_kind(kind: pa.DataType) -> pa.DataType:
+    """Return the type of numbers or times without their dictionary encoding; other types stay."""
+    return kind.value_type if pa.types.is_dictionary(kind) and is_plain(kind.value_type) else kind
+
+
+def cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast a column to another encoding of its values; pyarrow cannot cast dictionaries of views."""
+    if column.type == kind:
+        return column
+    if pa.types.is_dictionary(column.type) and pa.types.is_dictionary(kind):
+        values = column.dictionary.cast(kind.value_type)
+        return pa.DictionaryArray.from_arrays(column.indices, values, ordered=kind.ordered)
+    return column.cast(kind)
+
+
+def has_array_class(kind: pa.DataType) -> bool:
+    """Return whether pyarrow has arrays of a type: not of intervals in months, or in days and milliseconds."""
+    return str(kind) not in {"month_interval", "day_time_interval"}
+
+
+def nullable_values(column: pa.Array) -> Values:
+    """Return the values of a column with 0 for nulls, truth values as bytes and times as integers; and the mask."""
+    (bitmap, data), start, count = column.buffers(), column.offset, len(column)
+    dtype = DTYPES.get(column.type) or np.dtype(f"i{column.type.bit_width // 8}")  # times are integers
+    if pa.types.is_boolean(column.type):
+        values = _unpack_bits(data, start, count)
+    else:
+        values = np.frombuffer(data, dtype, count, start * dtype.itemsize) if count else np.empty(0, dtype)
+    if not column.null_count:
+        return values, None
+    valid = _unpack_bits(bitmap, start, count).view(bool)
+    return np.where(valid, values, values.dtype.type(0)), valid
+
+
+def objects_of(column: pa.Array) -> Values:
+    """Return the values of a column of any type as objects of Python, and the mask."""
+    values = _python_values(column)
+    return np.fromiter(values, object, len(values)), np.array([value is not None for value in values], np.bool_)
+
+
+def _python_values(column: pa.Array) -> list[Any]:
+    """Return the values of a column as objects of Python: None for nulls, strings for times."""
+    kind = column.type
+    if isinstance(column, pa.ExtensionArray):
+        values = _python_values(column.storage)
+    elif pa.types.is_dictionary(kind):
+        dictionary, indices = column.dictionary, column.indices.to_pylist()  # pyarrow cannot decode views
+        by_index = {index: _python_values(dictionary[index : index + 1])[0] for index in {*indices} - {None}}
+        values = [by_index.get(index) for index in indices]
+    elif is_time(kind):
+        values = as_times(nullable_values(column)[0], time_type(str(kind))).astype(str).tolist()
+    elif pa.types.is_struct(kind) and kind.num_fields:
+        names = [kind.field(i).name for i in range(kind.num_fields)]
+        rows = zip(*map(_python_values, column.flatten()), strict=True)
+        # A dictionary cannot have two fields of a name.
+        values = [dict(zip(names, row, strict=True)) if len(set(names)) == len(names) else row for row in rows]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        items = iter(_python_values(column.flatten()))
+        values = [list(itertools.islice(items, length or 0)) for length in column.value_lengths().to_pylist()]
+    elif pa.types.is_map(kind):
+        values = [_python_values(items.values) if items.is_valid else None for items in column]
+    else:
+        return cast("list[Any]", column.to_pylist())
+    if not column.null_count:
+        return values
+    mask = column.is_valid().to_pylist()
+    return [value if is_valid else None for value, is_valid in zip(values, mask, strict=True)]
+
+
+def arrow_column(block: np.ndarray, kind: pa.DataType, valid: np.ndarray | None = None) -> pa.Array:
+    """Return elements as a column of this type, null where the mask is false."""
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        pairs = pair_fields([field.name for field in fields], block.dtype.names) if block.dtype.names else []
+        parts = [block[name] for _, name in pairs] or [block]  # a block of plain values is the only field
+        arrays = [arrow_column(part, field.type) for part, field in zip(parts, fields, strict=True)]
+        return pa.StructArray.from_arrays(
+            arrays, fields=fields, mask=None if valid is None else arrow_column(~valid, pa.bool_())
+        )
+    if pa.types.is_fixed_size_list(kind):
+        return pa.FixedSizeListArray.from_arrays(arrow_column(block.reshape(-1), kind.value_type), type=kind)
+    if block.dtype.kind in "SUVO":
+        return pa.array(block.tolist(), kind)
+    if pa.types.is_boolean(kind):
+        data = np.packbits(block != 0, bitorder="little")
+    else:
+        data = np.ascontiguousarray(block, DTYPES.get(kind) or f"i{kind.bit_width // 8}")
+    bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(block), [bitmap, pa.py_buffer(data)])
+
+
+def _unpack_bits(data: pa.Buffer, start: int, count: int) -> np.ndarray:
+    """Return `count` bits of a buffer, from bit `start` on, as bytes of 0 and 1."""
+    octets = np.frombuffer(data, np.uint8, -(-(start % 8 + count) // 8), start // 8) if count else np.empty(0, np.uint8)
+    return np.unpackbits(octets, bitorder="little")[start % 8 :][:count]

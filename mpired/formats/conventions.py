@@ -14,7 +14,7 @@ import numpy as np
 
 from mpired.formats.arrays import ArrayHeader
 from mpired.formats.input_options import InputOptions
-from mpired.formats.missing import Missing, NullsError
+from mpired.formats.missing import Missing
 from mpired.formats.rank import dtype_text
 
 Attribute: TypeAlias = np.ndarray | str  # the value of an attribute: numbers in one dimension, or a string
@@ -96,12 +96,10 @@ class Packed(NamedTuple):
     form: np.dtype  # of the elements, in native byte order
     bad_attribute: str = ""  # the name of the attribute that is not one number; "" if elements can be unpacked
 
-    def unpack(self, values: np.ndarray, *, nullable: bool) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the values of elements, and which are valid, or None; missing elements are errors if not nullable."""
+    def unpack(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the values of elements, and the mask of valid elements, or None if all are valid."""
         values = values.astype(self.form, copy=False)
         valid = None if self.missing is None else self.missing.valid_mask(values)
-        if valid is not None and not nullable:
-            raise NullsError(int(np.count_nonzero(~valid)))
         with np.errstate(over="ignore", invalid="ignore"):  # as in the arithmetic of the ops
             return values.astype(self.scale.dtype) * self.scale + self.offset, valid
 
@@ -195,7 +193,7 @@ def array_header(
         packed = packed and packed._replace(missing=rule)
     header = header._replace(missing=rule, packing=packed)
     if not (default is None or dtype.itemsize == 1 or {FILL, MISSING} & attributes.keys() or rule):
-        unset = default if packed is None else packed.unpack(default, nullable=True)[0]
+        unset = default if packed is None else packed.unpack(default)[0]
         header = header._replace(unset=unset.item())
     if packed is None:
         return header

@@ -136,11 +136,11 @@ class _FileInWorker(NamedTuple):
     source: Source
     memory: int
 
-    def arrays(self, leaf: object, start: int, *, nullable: bool) -> Iterator[Values]:
+    def arrays(self, leaf: object, start: int) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on."""
         decoder, number = self.decoder, next(self.decoder.stream_numbers)
         open_stream: Callable[[], Any] | None = functools.partial(
-            _stream, self.opener, self.source, self.memory, leaf, start, nullable=nullable
+            _stream, self.opener, self.source, self.memory, leaf, start
         )
         try:
             while True:
@@ -170,10 +170,10 @@ def _next_values(number: int, open_stream: Callable[[], Any] | None, unused: Seq
 
 
 def _stream(
-    opener: Callable[..., Any], source: Source, memory: int, leaf: object, start: int, *, nullable: bool
+    opener: Callable[..., Any], source: Source, memory: int, leaf: object, start: int
 ) -> Generator[Values, None, None]:
     with closing(opener(source, memory)) as file:
-        yield from file.arrays(leaf, start, nullable=nullable)
+        yield from file.arrays(leaf, start)
 
 
 def write_in_worker(context: Context, name: str, write: Callable[..., Any], *args: Any) -> Any:
@@ -192,7 +192,7 @@ def write_to(file: calls.SharedFile, write: Callable[..., Any], *args: Any) -> A
 
 
 def check_kept(files: Sequence[KeptContent], like: str) -> None:
-    """Check that the carried arrays or columns of all files equal those of the first file, called `like` in errors."""
+    """Check that the kept arrays or columns of all files equal those of the first file, called `like` in errors."""
     check_same = files[0].check_same
     with closing(Decoder()) as worker:
         for kept in files:  # also the first alone, whose columns are decoded to find damage

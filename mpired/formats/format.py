@@ -65,8 +65,8 @@ class Format(NamedTuple):
     forward: bool = False  # `inspect` and the readers accept a sequential source; else they get a seekable copy
     noun: str = "array"  # word for an array, in messages
     doc: str = ""  # a line of documentation
-    decoding: int = 0  # bytes of memory for reading a file, with the libraries, besides the blocks
-    encoding: int = 0  # maximum bytes of memory for writing a result, with the libraries
+    decoding_nbytes: int = 0  # memory for reading a file, with the libraries, besides the blocks
+    encoding_nbytes: int = 0  # maximum memory for writing a result, with the libraries
     address_space: int = 0  # bytes that the libraries map when they are loaded; some crash without them
     module_name: str = ""  # module of mpired that implements the format, if its name is not that of the format
     # module that implements an installed format, such as `PACKAGE.MODULE`; "" for the formats of mpired. It has
@@ -169,22 +169,22 @@ class Format(NamedTuple):
                 source, stored = MemorySource(array.source.name, values.tobytes()), values.dtype
                 arrays[number] = array._replace(source=source, offset=0, stored=stored, reader=None, isolated=False)
         arrays = [array._replace(nullable=array.nulls != 0) for array in arrays]
-        carried = [candidate for array in arrays if (candidate := self._storable(array, model)) is not None]
-        names = {array.name for array in carried}
-        if not carried:
+        storable = [candidate for array in arrays if (candidate := self._storable(array, model)) is not None]
+        names = {array.name for array in storable}
+        if not storable:
             lacking = [array.name for array in arrays if array.nullable]
             refused = listed(lacking or [*kept.chosen])
             why = f", which cannot {'mark missing elements of' if lacking else 'hold'} '{refused}'" if can_keep else ""
             reason = f"carries {kept.kind} into results that can hold them, and this one is {self.name}{why}"
             raise UsageError("`keep`", f"{reason}; leave it out, or write {model.format.name}")
         check_names(self._names(model.buffers), names, self.name)
-        models = () if self.is_text else (array.result._replace(nullable=array.nullable) for array in carried)
+        models = () if self.is_text else (array.result._replace(nullable=array.nullable) for array in storable)
         layout: Any = self.prepare(model._replace(buffers=(*model.buffers, *models), kept=None))
 
         def encode(results: Sequence[Array], fd: int) -> None:
             with contextlib.ExitStack() as stack:
                 arrays = [*results]
-                for array in carried:
+                for array in storable:
                     is_flat = array.datatype.form.hasobject or (array.reader is None and not array.isolated)
                     arrays.append(array if is_flat else in_scratch(array, stack.enter_context(Scratch())))
                 layout.encode(arrays, fd)

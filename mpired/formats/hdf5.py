@@ -52,7 +52,7 @@ def _call(subject: str, function: str, *args: Any) -> Any:
 
 
 def inspect(source: Source, inputs: InputOptions, extra: str = "hdf5") -> RankFile:
-    """Describe an HDF5 file by its datasets, each of which is a buffer or carried into results."""
+    """Describe an HDF5 file by its datasets, each of which is a buffer or kept in results."""
     check_installed(source.name, extra, inputs.context)
     opener = functools.partial(_open, outside=inputs.follow_links)
     return inspect_by(Library(opener, ERRORS, inputs.context), source, inputs)

@@ -223,22 +223,25 @@ def _copy_references(old: h5py.Dataset, new: h5py.Dataset, names: Mapping[Any, s
 
 def _copy_attribute_references(old: Any, new: Any, names: Mapping[Any, str]) -> None:
     """Write the references in copied attributes, and delete attributes with a reference to an absent object."""
-    for attribute, values in _reference_attributes(old.id):
+    for attribute, values, reason in _attribute_references(old, new, names):
         if h5a.exists(new.id, attribute.name):
-            try:
-                _replace_references(values, old, new, names)
-                h5a.open(new.id, attribute.name).write(values)
-            except DatatypeError:
+            if reason:
                 h5a.delete(new.id, attribute.name)
+            else:
+                h5a.open(new.id, attribute.name).write(values)
 
 
-def _reference_attributes(identifier: Any) -> Iterator[tuple[Any, np.ndarray]]:
-    """Yield the attributes of an object that contain references, except for dimension scales, and their values."""
-    for attribute in open_attributes(identifier):
-        is_null = attribute.get_space().get_simple_extent_type() == h5s.NULL
+def _attribute_references(old: Any, new: Any, names: Mapping[Any, str]) -> Iterator[tuple[Any, np.ndarray, str]]:
+    """Yield attributes with references but for scales, those of the new file, and why they cannot be written, or ""."""
+    for attribute in open_attributes(old.id):
+        is_null, reason = attribute.get_space().get_simple_extent_type() == h5s.NULL, ""
         if attribute.name not in _SCALES and hierarchy.has_references(attribute.get_type()) and not is_null:
             attribute.read(values := np.empty(attribute.shape, attribute.dtype))
-            yield attribute, values
+            try:
+                _replace_references(values, old, new, names)
+            except DatatypeError as error:
+                reason = error.reason
+            yield attribute, values, reason
 
 
 def _replace_references(values: np.ndarray, old: Any, new: Any, names: Mapping[Any, str]) -> None:
@@ -380,11 +383,9 @@ def _lost_attributes(old: h5py.File, nodes: Iterable[hierarchy.Node], absent: Co
     names, lost = names | {address(old.id): ""}, dict[str, str]()
     for name in names.values():
         item = old[f"/{name}"]
-        for attribute, values in _reference_attributes(item.id):
-            try:
-                _replace_references(values, item, item, names)
-            except DatatypeError as error:
-                lost[f"{name}.{text_of(attribute.name)}".lstrip(".")] = error.reason
+        for attribute, _, reason in _attribute_references(item, item, names):
+            if reason:
+                lost[f"{name}.{text_of(attribute.name)}".lstrip(".")] = reason
     return lost
 
 

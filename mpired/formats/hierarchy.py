@@ -88,10 +88,10 @@ class HdfFile(ArrayFile):
         else:
             yield from self.rows(location, dataset, dataset.chunks or (), start, self._memory // 2)
 
-    def arrays(self, leaf: ArrayLeaf, start: int, *, nullable: bool) -> Iterator[Values]:
+    def arrays(self, leaf: ArrayLeaf, start: int) -> Iterator[Values]:
         """Yield the values of a leaf; lists and references as objects that can be pickled."""
         _, field, _ = leaf
-        for values, valid in super().arrays(leaf, start, nullable=nullable):
+        for values, valid in super().arrays(leaf, start):
             if not field and (values.dtype.hasobject or values.ndim > 1):
                 yield np.fromiter(self.plain(values), object, len(values)), None
             else:
@@ -124,13 +124,13 @@ class HdfFile(ArrayFile):
         variables = [Variable("", (), attributes_of(self.file.id))]
         variables += [Variable(f"{group.name}/", (), group.attributes) for group in groups]
         variables += [Variable(array.name, dims, array.attributes) for array, dims in arrays]
-        carried = conventions.auxiliary_names(variables)
+        auxiliary = conventions.auxiliary_names(variables)
         return [
-            self._describe(array, inputs, is_carried=array.name in carried)._replace(dims=dims)
+            self._describe(array, inputs, is_auxiliary=array.name in auxiliary)._replace(dims=dims)
             for array, dims in arrays
         ]
 
-    def _describe(self, node: Node, inputs: InputOptions, *, is_carried: bool) -> ArrayHeader:
+    def _describe(self, node: Node, inputs: InputOptions, *, is_auxiliary: bool) -> ArrayHeader:
         """Return the header of an array; its data may be in other files."""
         name, dataset, elsewhere = node.name, node.dataset, node.external
         if dataset is not None and dataset.external:
@@ -145,20 +145,20 @@ class HdfFile(ArrayFile):
             if dataset is None:
                 link = self.file.get(name, getlink=True)
                 dataset = _open_linked(self.file, link.filename, link.path)
-                node, is_carried = node._replace(attributes=attributes_of(dataset.id)), False
+                node, is_auxiliary = node._replace(attributes=attributes_of(dataset.id)), False
             if elsewhere:
                 _check_sources(dataset)
-            return self._describe_data(node, dataset, inputs, is_carried=is_carried and not inputs.any_type)
+            return self._describe_data(node, dataset, inputs, is_auxiliary=is_auxiliary and not inputs.any_type)
         except MpiredError:
             raise
         except (OSError, *ERRORS) as error:  # the library cannot read this array, but perhaps others
-            if isinstance(error, OSError) and (is_carried or error.errno is not None):
+            if isinstance(error, OSError) and (is_auxiliary or error.errno is not None):
                 raise  # results could not carry a coordinate that cannot be compared
             reason = f"{name!r} cannot be read ({' '.join(str(error).split())[:200]})"
             return ArrayHeader(name, None, None, label="elements that cannot be read", reason=reason)
 
     def _describe_data(
-        self, node: Node, dataset: h5py.Dataset, inputs: InputOptions, *, is_carried: bool
+        self, node: Node, dataset: h5py.Dataset, inputs: InputOptions, *, is_auxiliary: bool
     ) -> ArrayHeader:
         """Return the header of a dataset."""
         name, shape, tid = node.name, dataset.shape, dataset.id.get_type()
@@ -166,13 +166,15 @@ class HdfFile(ArrayFile):
             if inputs.any_type:
                 return ArrayHeader(name, None, (0,), label="no elements")
             reason, type_digest = f"{name!r} has no elements", digest(tid.encode()).digest()
-            return ArrayHeader(name, None, None, label="no elements", reason=reason, digest=type_digest, carried=True)
+            return ArrayHeader(
+                name, None, None, label="no elements", reason=reason, digest=type_digest, is_auxiliary=True
+            )
         plist = dataset.id.get_create_plist()
         filters: list[_Filter] = []
         for number in range(plist.get_nfilters() if dataset.chunks else 0):
             code, _, settings, text = plist.get_filter(number)
             filters.append((code, _FILTERS.get(code) or text_of(text)[:40] or f"filter {code}", settings))
-        if undecodable := self._undecodable(name, dataset, filters, is_carried=is_carried):
+        if undecodable := self._undecodable(name, dataset, filters, is_auxiliary=is_auxiliary):
             return undecodable
         numbers, label, reason = _number_form(name, dataset)
         nbytes = math.prod(shape) * max(1, _dtype(dataset.id).itemsize)
@@ -180,7 +182,7 @@ class HdfFile(ArrayFile):
             reason = f"{name!r} claims {nbytes} bytes, and the file has {self._source.nbytes}"
             raise BufferFileError(self._source.name, f"{reason}; it is damaged, or made to fill the memory")
         if numbers is None:
-            is_carried = is_carried or (isinstance(tid, h5t.TypeStringID | h5t.TypeEnumID) and not inputs.any_type)
+            is_auxiliary = is_auxiliary or (isinstance(tid, h5t.TypeStringID | h5t.TypeEnumID) and not inputs.any_type)
             header = conventions.array_header(name, shape, node.attributes, None, inputs, "")
             header = header._replace(label=label, reason=reason, stored=_object_form(dataset))
         else:
@@ -191,7 +193,7 @@ class HdfFile(ArrayFile):
             storage.append(f"{text} {settings[0]}" if code == h5z.FILTER_DEFLATE and settings else text)
         is_in_file = not (node.external or dataset.is_virtual or dataset.external)
         return header._replace(
-            carried=is_carried, keeps=is_in_file, chunk=dataset.chunks or (), storage=", ".join(storage)
+            is_auxiliary=is_auxiliary, keeps=is_in_file, chunk=dataset.chunks or (), storage=", ".join(storage)
         )
 
     def _describe_numbers(
@@ -215,7 +217,7 @@ class HdfFile(ArrayFile):
         return header
 
     def _undecodable(
-        self, name: str, dataset: h5py.Dataset, filters: Sequence[_Filter], *, is_carried: bool
+        self, name: str, dataset: h5py.Dataset, filters: Sequence[_Filter], *, is_auxiliary: bool
     ) -> ArrayHeader | None:
         """Return the header of an array with a chunk whose filters the library does not have; None of other arrays."""
         missing = {position: entry for position, entry in enumerate(filters) if not h5z.filter_avail(entry[0])}
@@ -228,7 +230,7 @@ class HdfFile(ArrayFile):
         hint = "set HDF5_PLUGIN_PATH"
         if names.keys() <= _FILTERS.keys() and "hdf5plugin" not in sys.modules:
             hint = f"install it with {installation('hdf5plugin')}"
-        if is_carried:  # results could not carry a coordinate that cannot be compared
+        if is_auxiliary:  # results could not carry a coordinate that cannot be compared
             raise BufferFileError(self._source.name, f"{reason}; {hint}")
         label = f"elements encoded by {filter_list}"
         return ArrayHeader(name, None, dataset.shape, label=label, reason=reason, hint=hint, keeps=False)

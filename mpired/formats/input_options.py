@@ -34,7 +34,7 @@ class InputOptions(NamedTuple):
     format: str | None = None  # name of the format, or None to recognise it by the content
     columns: tuple[str, ...] = ()  # names or patterns of the columns that are combined, in order; () for all
     pair: tuple[str, str] | None = None  # columns of values and of indices that form a buffer of pairs
-    keep: tuple[str, ...] = ()  # names or patterns of the columns that results carry unchanged
+    keep: tuple[str, ...] = ()  # names or patterns of the columns that results keep unchanged
     offset: int = 0  # bytes before the first element of raw files
     # number of elements of raw files, or None for all
     count: int | None = None  # type: ignore[assignment]  # tuples are not counted
@@ -48,8 +48,8 @@ class InputOptions(NamedTuple):
     forward: bool = False  # streams are read while they arrive; else they are copied to scratch first
     unpack: bool = False  # packed values are unpacked before they are combined
     follow_links: bool = False  # links to arrays in other files are followed
-    check_coordinates: bool = True  # carried arrays must be equal in all ranks
-    ignore_coordinates: tuple[str, ...] = ()  # names or patterns of carried arrays that may differ
+    check_coordinates: bool = True  # kept arrays must be equal in all ranks
+    ignore_coordinates: tuple[str, ...] = ()  # names or patterns of kept arrays that may differ
     coordinate_rtol: float | None = None  # relative tolerance of the comparison, or None
     noun: str = "array"  # word of the format for an array
     named: bool = False  # structures keep their field names, because a user-defined op sees them

@@ -7,13 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired.errors import DatatypeError
-from mpired.sources.source import Source
-
-
-class NullsError(Exception):
-    """Raised where values are missing; the argument is their number."""
-
 
 class Missing(NamedTuple):
     """The rule by which elements of an array are missing."""
@@ -78,12 +71,3 @@ def join_rules(fields: Sequence[str], parts: Sequence[Missing | None]) -> Missin
 
 def _text(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:g}"
-
-
-def null_error(
-    source: Source, columns: Sequence[str], nulls: int, noun: str = "nulls", *, more: str = ""
-) -> DatatypeError:
-    """Return the error for a column with missing values, which messages call `noun`; `more` names other columns."""
-    noun = noun.removesuffix("s") if nulls == 1 else noun
-    reason = f"{repr(','.join(columns)) + ' ' if columns else ''}has {nulls} {noun}{more}"
-    return DatatypeError(source.name, f"{reason}; skip them with `nulls='ignore'`, or fill them first")

@@ -203,23 +203,23 @@ def inspect(source: Source, inputs: InputOptions) -> RankFile:
     header = _read_header(source)
     variables = [Variable(name, variable.dims, variable.signed[0]) for name, variable in header.variables.items()]
     group = Variable("", (), _with_strings(header.attributes))
-    carried = () if inputs.any_type else conventions.auxiliary_names([*variables, group])
-    headers = [_array_header(header, name, inputs, is_carried=name in carried) for name in header.variables]
+    auxiliary = () if inputs.any_type else conventions.auxiliary_names([*variables, group])
+    headers = [_array_header(header, name, inputs, is_auxiliary=name in auxiliary) for name in header.variables]
     return arrays.inspect(source, inputs, headers, Library(PiecesFile))
 
 
-def _array_header(header: _ClassicHeader, name: str, inputs: InputOptions, *, is_carried: bool) -> ArrayHeader:
+def _array_header(header: _ClassicHeader, name: str, inputs: InputOptions, *, is_auxiliary: bool) -> ArrayHeader:
     """Describe a variable as an array."""
     variable, pieces, label = header.variables[name], header.pieces(name), f"variable {name!r}"
     (attributes, form), shape = variable.signed, header.shape(variable)
     if variable.code == _CHAR:
         array = ArrayHeader(name, None, shape, label="strings", reason=f"{label} holds strings", pieces=pieces)
-        return array._replace(carried=not inputs.any_type)
+        return array._replace(is_auxiliary=not inputs.any_type)
     array = conventions.array_header(name, shape, attributes, form, inputs, label)
     if array.packing is None:
         array = array._replace(offset=pieces.begin if pieces.is_contiguous else None, stored=form)
     return array._replace(
-        carried=is_carried,
+        is_auxiliary=is_auxiliary,
         chunk=(1, *shape[1:]) if header.is_record(variable) else (1,) * len(shape),
         dims=variable.dims,
         storage=f"records of {header.stride} bytes" if header.is_record(variable) else "",
@@ -251,7 +251,7 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
 
 
 def _write(
-    model: Model, header: _ClassicHeader, carried: Mapping[str, Pieces], results: Sequence[Array] | None, fd: int
+    model: Model, header: _ClassicHeader, kept: Mapping[str, Pieces], results: Sequence[Array] | None, fd: int
 ) -> list[int]:
     """Write a file of results, without their elements if `results` is None, and return the offsets of the results."""
     names = [buffer.name or "value" for buffer in model.buffers]
@@ -259,7 +259,7 @@ def _write(
     ends = [pieces.begin + _padded(pieces.end - pieces.begin) for pieces in pieces_of.values() if pieces.end]
     calls.allocate(fd, max([len(head), *ends]))
     calls.pwrite_all(fd, head, 0)
-    for name, old in carried.items():
+    for name, old in kept.items():
         pieces, values = pieces_of[name], model.cells.values.get(name)
         if values is not None:
             stops = list(itertools.accumulate(count for _, count in pieces.ranges()))[:-1]

@@ -106,7 +106,7 @@ class _Archive(ArrayFile):
             array = ArrayHeader(
                 name, dtype, header.shape, start, fortran_order=header.fortran_order,
                 storage="deflated" if start is None else "", keeps=not dtype.hasobject,  # objects are never loaded
-                carried=dtype.kind in "USmM" and not dtype.hasobject and not inputs.any_type,
+                is_auxiliary=dtype.kind in "USmM" and not dtype.hasobject and not inputs.any_type,
             )  # fmt: skip
             try:
                 npy.check_datatype(name, dtype)

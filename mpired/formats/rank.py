@@ -16,10 +16,9 @@ from mpired import values
 from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import Datatype, Group, from_dtype, has_same_components, rename_fields, value_index
 from mpired.datatypes.pairs import FIELDS
-from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError, escaped, merged
+from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError, merged
 from mpired.formats.array import Array
 from mpired.formats.input_options import ORDERS, InputOptions
-from mpired.formats.missing import null_error
 from mpired.sources.source import Source
 
 _MAX_NAMES_SHOWN = 20
@@ -40,7 +39,7 @@ class SkippedArray(NamedTuple):
     hint: str = ""  # way to combine it after all, or ""
     group: Group | None = None  # group of its datatype if it is combined when it is chosen, else None
     nulls: int | None = None  # number of missing values, or None if it is not known
-    keeps: bool = True  # results can carry it
+    keeps: bool = True  # results can keep it
     unit: str = ""
     storage: str = ""  # kind of storage, in a few words
 
@@ -52,7 +51,7 @@ KeptContent: TypeAlias = Any
 class Cells(NamedTuple):
     """Changes of a result against its model: new units, and new times if the ranks are different times."""
 
-    values: Mapping[str, np.ndarray] = {}  # new values of carried arrays
+    values: Mapping[str, np.ndarray] = {}  # new values of kept arrays
     attributes: Mapping[str, Mapping[str, str]] = {}  # new attributes of combined arrays; "" removes an attribute
 
     def remaining_attributes(self, name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,6 +70,7 @@ class Model(NamedTuple):
     cells: Cells = Cells()
     provenance: Any = None  # provenance of the result, in its attribute `text`
     context: Context = NO_LIMITS
+    in_place: bool = False  # the result replaces the file of `source`
     has_history: bool = False  # the result gets an attribute `history` even if the first rank has none
 
     @property
@@ -99,7 +99,7 @@ class RankFile(NamedTuple):
     kept: KeptContent | None = None
     headers: Sequence[Any] = ()  # `arrays.ArrayHeader` of each combined array, in formats with attributes
     shards: Sequence[Source] = ()  # files with the elements, if the source is only their index
-    not_carried: Sequence[SkippedArray] = ()  # arrays that match a pattern of `keep`, but cannot be carried
+    not_kept: Sequence[SkippedArray] = ()  # arrays that match a pattern of `keep`, but cannot be kept
 
     def __repr__(self) -> str:
         """Return the description of `mpired info` on one line."""
@@ -115,7 +115,7 @@ class RankFile(NamedTuple):
 
     @property
     def left_out(self) -> list[str]:
-        """The names of arrays that results neither combine nor carry."""
+        """The names of arrays that results neither combine nor keep."""
         used = {name for array in self.buffers for name in array.columns}.union(self.kept.names if self.kept else ())
         return [name for name in self.names if name not in used]
 
@@ -142,8 +142,7 @@ class RankFile(NamedTuple):
         errors: list[MpiredError] = []
         if lacking := [array for array in self.buffers if array.nulls and not array.nullable]:
             first, *others = lacking
-            more = and_others([",".join(array.columns) for array in others])
-            errors.append(null_error(self.source, first.columns, first.nulls or 0, more=more))
+            errors.append(first.null_error(first.nulls or 0, and_others([",".join(array.columns) for array in others])))
         hints: list[str] = []  # those of all skipped arrays, at the end of the last error
         if self.names:
             groups = [(array.name, array.datatype.group) for array in self.buffers]
@@ -158,9 +157,9 @@ class RankFile(NamedTuple):
             ending = hint_text(hint, *(hints if number == len(by_reason) else ()))
             errors.append(DatatypeError(self.source.name, f"{reason}{ending}"))
         if not self.buffers and not skipped:
-            reason, carried = "holds no array or column", self.kept.names if self.kept else ()
-            if carried:
-                reason = f"has no {self.format.noun} to combine, because results carry {list_names(carried)}"
+            reason, kept = "holds no array or column", self.kept.names if self.kept else ()
+            if kept:
+                reason = f"has no {self.format.noun} to combine, because results carry {list_names(kept)}"
                 reason += "; choose those to combine with `columns`"
             errors.append(BufferFileError(self.source.name, reason))
         return errors
@@ -236,21 +235,6 @@ def check_declared(source: Source, inputs: InputOptions, datatype: Datatype, dty
     if inputs.type_order and dtype.newbyteorder(ORDERS[inputs.type_order]) != dtype:
         what = f"{what} {element_text(dtype)} as {dtype_text(dtype)}"
         raise DatatypeError(source.name, f"{what}, which is not {inputs.type_order}-endian")
-
-
-def dims_order_difference(dims: Sequence[str], others: Sequence[str]) -> str | None:
-    """Return the error text if two arrays have dimensions of the same names in different orders, else None."""
-    pairs = zip(dims, others, strict=True) if len(dims) == len(others) else ()
-    if not any(dim != other and dim in others and not dim.startswith("phony_dim_") for dim, other in pairs if dim):
-        return None
-    return f"dimensions ({', '.join(dims)}), not ({', '.join(others)}); write all in one order"
-
-
-def field_order_difference(fields: Sequence[str], others: Sequence[str], datatype: Datatype) -> str | None:
-    """Return the error text if two structures differ in the order of their fields, unless `datatype` names these."""
-    if list(fields) == list(others) or set(fields) != set(others) or set(fields) == set(datatype.form.names or ()):
-        return None
-    return f"fields {', '.join(map(escaped, fields))}, not {', '.join(map(escaped, others))}; save all in one order"
 
 
 def select_names(source: Source, names: Iterable[str], patterns: Sequence[str], noun: str) -> list[str]:

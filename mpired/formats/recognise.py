@@ -40,11 +40,11 @@ _ROWS: tuple[Format, ...] = (
         doc="elements of a declared datatype, nothing else"),
     Format("npy", (".npy",), b"\x93NUMPY", has_times=True, updatable=True, forward=True, doc="NumPy's array file"),
     _COLUMNS._replace(name="parquet", suffixes=(".parquet", ".pq"), magic=b"PAR1", updatable=True,
-        doc="every numeric column a buffer", decoding=64 << 20, encoding=112 << 20),
+        doc="every numeric column a buffer", decoding_nbytes=64 << 20, encoding_nbytes=112 << 20),
     _COLUMNS._replace(name="arrow", suffixes=(".arrow", ".feather"), magic=b"ARROW1", updatable=True,
-        doc="Arrow IPC file; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
+        doc="Arrow IPC file; otherwise like parquet", decoding_nbytes=8 << 20, encoding_nbytes=16 << 20),
     _COLUMNS._replace(name="arrows", suffixes=(".arrows",), module_name="arrow", kinds=(foreign.ARROW_STREAM,),
-        doc="Arrow IPC stream; otherwise like parquet", decoding=8 << 20, encoding=16 << 20),
+        doc="Arrow IPC stream; otherwise like parquet", decoding_nbytes=8 << 20, encoding_nbytes=16 << 20),
     _ARRAYS._replace(name="npz", suffixes=(".npz",), kinds=(foreign.NPZ,), has_times=True, c_order=False,
         unnamed="arr_{}",
         doc="NumPy's archive of arrays, each a buffer"),
@@ -52,13 +52,14 @@ _ROWS: tuple[Format, ...] = (
         kinds=(foreign.SAFETENSORS,), has_provenance=True, in_place=True, noun="tensor", doc="tensors, each a buffer"),
     _ARRAYS._replace(name="hdf5", suffixes=(".h5", ".hdf5", ".he5"), kinds=(foreign.HDF5, foreign.NETCDF4),
         has_nulls=True, has_strings=True, in_place=True, noun="dataset", doc="groups of arrays, each a buffer",
-        decoding=64 << 20, encoding=64 << 20),
+        decoding_nbytes=64 << 20, encoding_nbytes=64 << 20),
     _ARRAYS._replace(name="netcdf", suffixes=(".nc", ".nc4", ".cdf"),
         kinds=(foreign.NETCDF, foreign.NETCDF4, foreign.HDF5), has_nulls=True, in_place=True, noun="variable",
-        doc="variables, each a buffer: classic, CDF-5 and netCDF-4", decoding=16 << 20, encoding=24 << 20),
+        doc="variables, each a buffer: classic, CDF-5 and netCDF-4", decoding_nbytes=16 << 20,
+        encoding_nbytes=24 << 20),
     _ARRAYS._replace(name="zarr", suffixes=(".zarr.zip",), magic=STORE_HEAD, kinds=(foreign.ZARR,), has_nulls=True,
         has_strings=True, has_times=True, streamed=True, directories=(".zarr",), doc="Zarr store, each array a buffer",
-        decoding=64 << 20, encoding=96 << 20),
+        decoding_nbytes=64 << 20, encoding_nbytes=96 << 20),
     _TEXT._replace(name="text", suffixes=(".txt",), doc="an element a line"),
     _TEXT_COLUMNS._replace(name="csv", suffixes=(".csv",), doc="a column a buffer, with a header line"),
     _TEXT_COLUMNS._replace(name="json", suffixes=(".json",), doc="one object with all elements"),
@@ -197,7 +198,7 @@ def _decompress(source: Source, inputs: InputOptions, start: bytes) -> Source:
     if named is None and not inputs.format and (plain := by_suffix(source.name)):
         reason = f"holds {codec.name} by its first bytes, but its suffix means {plain.name}"
         raise BufferFileError(source.name, f"{reason}; rename it, for example to {source.name}{codec.suffix}")
-    return CompressedSource(source, codec.name, codec.unpacking_of(start), inputs.context, inputs.stream_limit)
+    return CompressedSource(source, codec.name, codec.unpacking_nbytes_of(start), inputs.context, inputs.stream_limit)
 
 
 def decompressed(source: Source, inputs: InputOptions) -> Source:

@@ -198,7 +198,7 @@ def prepare(model: Model) -> ArrayLayout:
     """Return the layout of results like `model`, with the metadata of its file and the short types of its tensors."""
     headers = [] if model.source is None else _headers(model.source, model.context)
     old = {name: tensor for header in headers for name, tensor in header.tensors.items()}
-    carried = model.kept.carried if model.kept else ()
+    kept = model.kept.headers if model.kept else ()
     new, sizes, stored = dict[str, dict[str, Any]](), dict[str, int](), list[np.dtype]()
     for result in model.buffers:
         code = old.get(result.own_name, {}).get("dtype", "")
@@ -213,14 +213,14 @@ def prepare(model: Model) -> ArrayLayout:
         new[name], sizes[name] = {"dtype": code, "shape": list(result.dimensions)}, result.count * form.itemsize
         stored.append(form)
     names = list(new)
-    for tensor in carried:
+    for tensor in kept:
         begin, end = old[tensor.name]["data_offsets"]
         new[tensor.name], sizes[tensor.name] = old[tensor.name], end - begin
     end = 0
     # The old order of the tensors aligns the elements of each.
     places = {name: place for place, name in enumerate(old)}
     origins = {name: places.get(result.origin, 0) for name, result in zip(names, model.buffers, strict=True)}
-    for name in sorted(new, key=lambda name: origins.get(name, places.get(name, 0))) if carried else names:
+    for name in sorted(new, key=lambda name: origins.get(name, places.get(name, 0))) if kept else names:
         new[name] = {**new.pop(name), "data_offsets": [end, end + sizes[name]]}
         end += sizes[name]
     metadata = {key: value for header in headers for key, value in header.metadata.items() if key != _NOTE}
@@ -230,7 +230,7 @@ def prepare(model: Model) -> ArrayLayout:
 def _write_header(
     tensors: dict[str, Any], metadata: dict[str, str], names: Sequence[str], model: Model, fd: int
 ) -> list[int]:
-    """Write the header and the carried tensors, and return the offsets of the named tensors."""
+    """Write the header and the kept tensors, and return the offsets of the named tensors."""
     metadata = metadata | ({_NOTE: model.provenance.text} if model.provenance else {})
     text = json.dumps(({_METADATA: metadata} if metadata else {}) | tensors, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
@@ -238,7 +238,7 @@ def _write_header(
     calls.allocate(fd, len(head) + max((tensor["data_offsets"][1] for tensor in tensors.values()), default=0))
     calls.pwrite_all(fd, head, 0)
     starts = {name: len(head) + tensor["data_offsets"][0] for name, tensor in tensors.items()}
-    for array in model.kept.carried if model.kept else ():
+    for array in model.kept.headers if model.kept else ():
         arrays.copy_pieces(array.source, array.pieces, fd, array.pieces._replace(begin=starts[array.name]))
     return [starts[name] for name in names]
 
@@ -259,15 +259,15 @@ def shard_layouts(
     }
     for shard in sorted({*shards.values()}):
         numbers = [number for number, result in enumerate(model.buffers) if shards[result.name] == shard]
-        carried = tuple(array for array in kept.carried if shards[array.name] == shard)
+        headers = tuple(array for array in kept.headers if shards[array.name] == shard)
         part = model._replace(
             buffers=tuple(model.buffers[number] for number in numbers),
             source=_shard(model.source, shard, model.context),
-            kept=kept._replace(carried=carried),
+            kept=kept._replace(headers=headers),
         )
         layout = prepare(part)
         nbytes += sum(result.count * form.itemsize for result, form in zip(part.buffers, layout.stored, strict=True))
-        nbytes += sum(array.pieces.nbytes for array in carried if array.pieces)
+        nbytes += sum(array.pieces.nbytes for array in headers if array.pieces)
         yield shard, numbers, layout
     index |= {"metadata": index["metadata"] | {"total_size": nbytes}, "weight_map": shards}
     yield name, (), ArrayLayout(functools.partial(_write_index, index, model.provenance), ())

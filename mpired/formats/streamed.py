@@ -21,7 +21,6 @@ from mpired.datatypes import Datatype, Group, pair_fields
 from mpired.errors import BufferFileError, MpiredError
 from mpired.files import calls
 from mpired.formats.array import Array
-from mpired.formats.missing import NullsError, null_error
 from mpired.sources.source import OpenSource, Source
 
 _T = TypeVar("_T")
@@ -161,8 +160,7 @@ class TableFile(SourceFile):
 class ColumnFile:
     """An open file with leaves, which the subclass defines. The caller closes it.
 
-    The method `arrays(leaf, start, nullable=)` of the subclass yields the values of a leaf from `start` on, truth
-    values as bytes. Missing values are errors unless they are `nullable`.
+    The method `arrays(leaf, start)` of the subclass yields the values of a leaf from `start` on, truth values as bytes.
     """
 
     def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
@@ -208,8 +206,7 @@ class ColumnReader:
         self._array, self._errors = array, errors
         with errors_of(array.source.name, errors):
             self._file = opener(array.source, array.memory)
-        has_missing = array.nullable and array.nulls != 0
-        self._streams = [Stream(array.source, self._file, leaf, nullable=has_missing) for leaf in leaves]
+        self._streams = [Stream(array.source, self._file, leaf) for leaf in leaves]
         names = () if array.datatype.group is Group.VALUE else array.datatype.form.names
         # The order of the leaves is that of the file.
         self._names = [name for _, name in pair_fields(array.stored.names or (), names)] if names else []
@@ -221,13 +218,12 @@ class ColumnReader:
             array.datatype.clear_padding(block)
             parts = [block[name] for name in self._names]
         with errors_of(array.source.name, self._errors):
-            try:
-                for stream, part in zip(self._streams, parts, strict=True):
-                    valid = _combine_masks(valid, stream.fill(start, part))
-            except NullsError as error:
+            for stream, part in zip(self._streams, parts, strict=True):
+                valid = _combine_masks(valid, stream.fill(start, part))
+            if valid is not None and (array.nulls == 0 or not array.nullable) and not valid.all():
                 if array.nullable:
-                    raise DamageError("a column has nulls that its header does not tell of") from None
-                raise null_error(array.source, array.columns, error.args[0]) from None
+                    raise DamageError("a column has nulls that its header does not tell of")
+                raise array.null_error(max(stream.count_missing() for stream in self._streams))
         return _combine_masks(valid, array.mask_of(block))
 
     def close(self) -> None:
@@ -245,9 +241,9 @@ def _combine_masks(left: np.ndarray | None, right: np.ndarray | None) -> np.ndar
 class Stream:
     """The values of a leaf in sequence."""
 
-    def __init__(self, source: Source, file: Any, leaf: Any, *, nullable: bool) -> None:
+    def __init__(self, source: Source, file: Any, leaf: Any) -> None:
         self._source = source
-        self._open_blocks = functools.partial(file.arrays, leaf, nullable=nullable)
+        self._open_blocks: Callable[[int], Iterator[Values]] = functools.partial(file.arrays, leaf)
         self._position = -1  # next element
         self._blocks: Iterator[Values] = iter(())
         self._decoded: Values = np.empty(0, np.uint8), None  # values from `_position` on
@@ -274,6 +270,10 @@ class Stream:
             nfilled += count
         self._position = start + nfilled
         return mask
+
+    def count_missing(self) -> int:
+        """Return the number of missing values of the leaf."""
+        return sum(int(np.count_nonzero(~valid)) for _, valid in self._open_blocks(0) if valid is not None)
 
     def close(self) -> None:
         """Discard the decoded values."""

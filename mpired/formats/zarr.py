@@ -24,6 +24,7 @@ import numpy as np
 from numpy.lib.recfunctions import repack_fields
 
 from mpired import installed
+from mpired.context import NO_LIMITS
 from mpired.datatypes import from_dtype, has_same_components, numeric_form
 from mpired.errors import BufferFileError, DatatypeError, MpiredError
 from mpired.formats import conventions
@@ -38,6 +39,7 @@ from mpired.formats.npy import numpy_type
 from mpired.formats.npz import new_member
 from mpired.formats.rank import Cells, Model, RankFile, dtype_text
 from mpired.formats.streamed import SourceFile, errors_of, too_large
+from mpired.sources.directory import array_of_chunk
 from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
 
 _ROOT = "/"  # the name of an array that is the whole store
@@ -188,14 +190,14 @@ class Store(ArrayFile):
             if not isinstance(dims, list | tuple):
                 dims = ("",) * node.ndim
             variables.append(Variable(name, tuple(dim or "" for dim in dims), node.metadata.attributes))
-        carried = conventions.auxiliary_names(variables)
+        auxiliary = conventions.auxiliary_names(variables)
         for variable, node in zip(variables, nodes.values(), strict=True):
             if hasattr(node, "shape"):
-                headers[variable.name] = _array_header(variable, node, inputs, is_carried=variable.name in carried)
+                headers[variable.name] = _array_header(variable, node, inputs, is_auxiliary=variable.name in auxiliary)
         return [headers[name] for name in (path or _ROOT for path in self.paths) if name in headers]
 
 
-def _array_header(variable: Variable, node: Any, inputs: InputOptions, *, is_carried: bool) -> ArrayHeader:
+def _array_header(variable: Variable, node: Any, inputs: InputOptions, *, is_auxiliary: bool) -> ArrayHeader:
     """Describe an array, without the digest of its elements."""
     attributes, form = _attributes(node), None
     with contextlib.suppress(DatatypeError, TypeError):  # NumPy's strings of any length have no byte order
@@ -213,7 +215,7 @@ def _array_header(variable: Variable, node: Any, inputs: InputOptions, *, is_car
     codecs = [codec if isinstance(codec, dict) else codec.get_config() for codec in codecs]
     names = [codec.get("id", codec.get("name")) for codec in codecs]
     return header._replace(
-        carried=(is_text or is_carried) and not inputs.any_type,
+        is_auxiliary=(is_text or is_auxiliary) and not inputs.any_type,
         chunk=tuple(min(step, max(1, length)) for step, length in zip(chunk, node.shape, strict=True)),
         dims=variable.dims,
         storage=", ".join([f"chunks of {chunk}", *(str(name) for name in names if name not in (None, "bytes"))]),
@@ -281,14 +283,13 @@ class _ZarrPlan(NamedTuple):
     documents: Mapping[str, bytes]  # of all nodes by key, with the chunks of changed coordinates
     new: Mapping[str, Missing | None]  # the rules for missing elements of results, by path
     source: Source | None  # the model
-    kept: Sequence[str]  # paths of arrays whose chunks are copied from the model
+    copied: Sequence[str]  # keys of the model that are copied: chunks of kept arrays, files of other programs
 
 
 def prepare(model: Model) -> Encoder:
     """Lay out results like the arrays of the model's file, or in chunks that zstd compresses."""
     installed.check("`to='zarr'`", "Zarr", "zarr", "zarr")
-    kept = [name.lstrip(_ROOT) for name in (model.kept.names if model.kept else ())]
-    plan = call_in_worker(model.context, model.subject, _plan, model.buffers, model.source, kept, model.cells)
+    plan = call_in_worker(model.context, model.subject, _plan, model._replace(context=NO_LIMITS, provenance=None))
     write = functools.partial(write_in_worker, model.context, model.subject, _write, plan)
     return Encoder(write, tuple(plan.new.values()))
 
@@ -301,14 +302,16 @@ def _open_model(source: Source | None) -> Iterator[Store | None]:
         yield store
 
 
-def _plan(buffers: Sequence[Array], source: Source | None, kept: Sequence[str], cells: Cells) -> _ZarrPlan:
+def _plan(model: Model) -> _ZarrPlan:
     """Make the documents of a new store."""
-    with _open_model(source) as old:
+    cells, kept = model.cells, [name.lstrip(_ROOT) for name in (model.kept.names if model.kept else ())]
+    with _open_model(model.source) as old:
         documents = _Buffers({})
         if old is not None:
-            copied = [path for path in old.paths if path in kept or not old.document(path)[1]]
-            documents |= {key: old.buffers[key] for path in copied for key in old.keys_of(path)}
-        new = dict(_create_array(documents, buffer, old, cells) for buffer in buffers)
+            arrays = {path for path in old.paths if old.document(path)[1]}
+            paths = (path for path in old.paths if path in kept or path not in arrays)
+            documents |= {key: old.buffers[key] for path in paths for key in old.keys_of(path)}
+        new = dict(_create_array(documents, buffer, old, cells) for buffer in model.buffers)
         for path, values in cells.values.items():
             documents.array(path)[...] = values
         for path, changes in cells.attributes.items():
@@ -319,8 +322,13 @@ def _plan(buffers: Sequence[Array], source: Source | None, kept: Sequence[str], 
         if old is not None and (_V2_CONSOLIDATED in old.names or root.get("consolidated_metadata")):
             _library().consolidate_metadata(documents.store, zarr_format=old.version)
         keys = sorted(documents, key=lambda key: (key.count("/"), key))
-        unchanged = [path for path in kept if path not in cells.values]
-        return _ZarrPlan({key: documents[key].to_bytes() for key in keys}, new, source, unchanged)
+        copied = []
+        if old is not None:
+            unchanged: set[str | None] = {*kept} - cells.values.keys()
+            unchanged |= {None} if model.in_place else set()
+            names = (name for name in old.names if unchanged and name.rpartition("/")[2] not in STORE_DOCUMENTS)
+            copied = [name for name in names if array_of_chunk(name, arrays) in unchanged]
+        return _ZarrPlan({key: documents[key].to_bytes() for key in keys}, new, model.source, copied)
 
 
 def _create_array(documents: _Buffers, buffer: Array, store: Store | None, cells: Cells) -> tuple[str, Missing | None]:
@@ -429,17 +437,11 @@ def _write(plan: _ZarrPlan, results: Sequence[Array], fd: int) -> None:
         for key, content in plan.documents.items():
             archive.writestr(new_member(key, mode=_MODE), content)
         if old is not None:
-            keys = [key for key in old.names if any(_is_chunk(key, path) for path in plan.kept)]
-            old.prefetch(keys)
-            for key in keys:
+            old.prefetch(plan.copied)
+            for key in plan.copied:
                 archive.writestr(new_member(key, mode=_MODE), old[key])
         for path, result in zip(plan.new, results, strict=True):
             _write_chunks(archive, plan.documents, path, result)
-
-
-def _is_chunk(key: str, path: str) -> bool:
-    """Return whether a key is that of a chunk of an array."""
-    return (not path or key.startswith(f"{path}/")) and key.rpartition("/")[2] not in STORE_DOCUMENTS
 
 
 def _write_chunks(archive: zipfile.ZipFile, documents: Mapping[str, bytes], path: str, result: Array) -> None:
@@ -467,9 +469,9 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int) -> None:
     """Write a copy of a store with new elements in some arrays."""
     with _open_model(source) as old, os.fdopen(os.dup(fd), "w+b") as file, zipfile.ZipFile(file, "w") as archive:
         assert old is not None  # noqa: S101 - there is a source
+        paths = [array.name.lstrip(_ROOT) for array in changed]
         for key in old.names:
-            if not any(_is_chunk(key, array.name.lstrip(_ROOT)) for array in changed):
+            if array_of_chunk(key, paths) is None:
                 archive.writestr(new_member(key, mode=_MODE), old[key])
-        for array in changed:
-            path = array.name.lstrip(_ROOT)
+        for path, array in zip(paths, changed, strict=True):
             _write_chunks(archive, {key: old[key] for key in old.keys_of(path)}, path, array)

@@ -58,7 +58,7 @@ from mpired.queries.elements import (
     value_text,
 )
 from mpired.queries.pictures import DifferenceMap, answer_query, check_replaces_none, drawing
-from mpired.ranks.opening import check_formats, compare, in_one_order, is_of_rank
+from mpired.ranks.opening import HINTS, check_alike, check_formats, in_one_order, is_of_rank
 from mpired.ranks.order import files_within
 from mpired.sources.directory import is_one_rank
 from mpired.sources.open import check_unchanged, open_source
@@ -446,13 +446,11 @@ def _compare_files(
     result = Difference(not listed, a.source.name, b.source.name, buffers=tuple(listed), noun=a.format.noun)
     arrays = list(zip(a.buffers, b.buffers, strict=False))
     datatypes = [common_type(left.datatype, right.datatype, tolerance) for left, right in arrays]
-    converted = list(b.buffers)  # with the datatypes of A, where these are comparable
-    for i, ((left, right), datatype) in enumerate(zip(arrays, datatypes, strict=True)):
-        converted[i] = right._replace(datatype=left.datatype) if datatype else right
+    labels, hints = ("B ", f"A ({a.source.name!r})"), dict.fromkeys(HINTS, "")  # which are for reductions
     try:
-        compare("B", b._replace(buffers=converted), ("A", a))
+        check_alike(b, a.buffers, labels, hints, lambda number: None if datatypes[number] else "")
     except (CountError, DatatypeError) as error:
-        reason = str(error).partition("; ")[0]  # without the hints, which are for reductions
+        reason = str(error)
         if incomparable and len(incomparable) == len(arrays) and isinstance(error, DatatypeError):
             reason += "".join(incomparable[0].reason.partition("; ")[1:])
         return replace(result, equal=False, reason=reason, buffers=()), None

@@ -130,15 +130,15 @@ def _curvilinear(
 def _coordinates_in_degrees(file: RankFile) -> list[ArrayHeader]:
     """Return the headers of coordinates in degrees; a comparison of all arrays has them among its buffers."""
     kept: Any = file.kept
-    headers = [*(kept.carried if isinstance(kept, KeptArrays) else ()), *file.headers]
+    headers = [*(kept.headers if isinstance(kept, KeptArrays) else ()), *file.headers]
     return [header for header in headers if header.unit.startswith("degree")]
 
 
 def _values(file: RankFile, coordinate: ArrayHeader) -> np.ndarray:
     """Return the values of a coordinate, unpacked, with NaN for missing values."""
     kept: Any = file.kept
-    if isinstance(kept, KeptArrays) and coordinate in kept.carried:
-        (values,) = kept._replace(carried=(coordinate,)).arrays().values()
+    if isinstance(kept, KeptArrays) and coordinate in kept.headers:
+        (values,) = kept._replace(headers=(coordinate,)).arrays().values()
         return np.ma.filled(np.ma.asarray(values, np.float64), np.nan)
     array = next(buffer for buffer in file.buffers if buffer.name == coordinate.name)
     values, valid = next(blocks(array, array.count))

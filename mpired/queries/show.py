@@ -207,7 +207,7 @@ def _show(path: str, options: Options, write: Printer, context: Context) -> tupl
         files.append(open_rank(options["diff"], inputs).in_order_of(file))
         compare("the file", file, ("OTHER", files[1]))
         if inputs.check_coordinates and file.kept and files[1].kept:
-            files[1].kept.check_same(file.kept, "OTHER")
+            files[1].kept.check_same(file.kept, "OTHER", are_combined=False)
         warn_of_units([files])
     check_replaces_none(png, files, options)
     if png is not None and len(file.buffers) > (limit := drawing().MAX_BUFFERS):

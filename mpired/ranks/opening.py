@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -23,17 +23,18 @@ from mpired.errors import (
     RanksError,
     SkippedWarning,
     UsageError,
+    escaped,
     exit_status,
     merged,
     number,
     parts,
 )
-from mpired.formats import Format, InputOptions, RankFile, open_rank
+from mpired.formats import Array, Format, InputOptions, RankFile, open_rank
 from mpired.formats.array import UNKNOWN_COUNT
 from mpired.formats.derived import in_order
 from mpired.formats.input_options import OF_ARRAYS
 from mpired.formats.memory import RankInFile, check_holds_several
-from mpired.formats.rank import dims_order_difference, field_order_difference, missing_arrays_text
+from mpired.formats.rank import missing_arrays_text
 from mpired.ops.rules import real_type
 from mpired.ranks.order import RankArgument
 from mpired.sources.open import open_source, prefetch_ranks
@@ -48,6 +49,15 @@ _SYSTEM_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # no fault of a ran
 _RANK_STATUSES = {2, 3, 4}  # exit statuses of faults of a rank; not those of a lock or a worker
 _OR_SKIP = ", or skip the others with `skip_bad`"
 _NO_OPTIONS = InputOptions()
+HINTS = {
+    "number": f"; choose those of all with `columns`{_OR_SKIP}",
+    "name": f"; choose those of all with `columns`{_OR_SKIP}",
+    "dims": f"; write all in one order{_OR_SKIP}",
+    "fields": f"; save all in one order{_OR_SKIP}",
+    "count": f"; give ranks of one count{_OR_SKIP}",
+    "shape": f"; give ranks of one shape{_OR_SKIP}",
+}
+"""The ends of messages by the kind of difference between two ranks."""
 # Options for some formats: a field of their rows, a noun for their files, and the options.
 _FORMAT_OPTIONS = (
     ("needs_type", "raw files", ("offset", "count", "byte_order", "datarep")),
@@ -289,49 +299,72 @@ def compare(label: str, file: RankFile, reference: tuple[str, RankFile], inputs:
 
     Return whether the ranks differ by their sources alone.
     """
-    arrays, models, other = file.buffers, reference[1].buffers, f"{reference[0]} ({reference[1].source.name!r})"
-    if len(arrays) != len(models):
-        reason = f"{label} has {number(len(arrays), file.format.noun)}, but {other} has {len(models)}"
-        names = [array.name for array in arrays], reference[0], [model.name for model in models]
-        hint = f"choose those of all with `columns`{_OR_SKIP}"
-        raise CountError(file.source.name, f"{reason}{missing_arrays_text('this file', *names)}; {hint}")
-    alike = True
-    for position, (array, model) in enumerate(zip(arrays, models, strict=True)):
-        if array.dims and (difference := dims_order_difference(array.dims, model.dims)):
-            raise CountError(file.source.name, f"{label} has {difference}, as in {other}")
-        if array.reader or array[1:] != model[1:]:
-            alike = False
-            _compare_arrays(label, file, reference, position, inputs)
-    return alike
+    arrays, models = file.buffers, reference[1].buffers
+    pairs = zip(arrays, models, strict=False)
+    if len(arrays) == len(models) and not any(array.reader or array[1:] != model[1:] for array, model in pairs):
+        return True
+    labels = f"{label} ", f"{reference[0]} ({reference[1].source.name!r})"
+    check_alike(file, models, labels, HINTS, partial(_datatype_hint, inputs, arrays, models))
+    return False
 
 
-def _compare_arrays(
-    label: str, file: RankFile, reference: tuple[str, RankFile], position: int, inputs: InputOptions
+def check_alike(
+    file: RankFile,
+    models: Sequence[Array],
+    labels: tuple[str, str],
+    hints: Mapping[str, str],
+    datatype_hint: Callable[[int], str | None],
 ) -> None:
-    """Raise an error if two arrays differ by name, datatype, fields, count or shape."""
-    op, array, model = inputs.op, file.buffers[position], reference[1].buffers[position]
-    path, other = array.source.name, f"{reference[0]} ({reference[1].source.name!r})"
+    """Raise an error if the arrays of a file differ from others, with the labels of both in the message.
+
+    `hints` has the end of the message for each kind of difference that is an error. `datatype_hint` returns that about
+    the datatypes of the array with a number, or None if these may differ.
+    """
+    (this, other), names = labels, [array.name for array in file.buffers]
+    if len(names) != len(models):
+        lacking = missing_arrays_text("this file", names, other.partition(" (")[0], [model.name for model in models])
+        noun = file.format.noun if file.format else "array"
+        reason = f"{this}has {number(len(names), noun)}, but {other} has {len(models)}{lacking}"
+        raise CountError(file.source.name, f"{reason}{hints['number']}")
+    for i, (array, model) in enumerate(zip(file.buffers, models, strict=True)):
+        for kind, value, expected in _differences(array, model):
+            if (hint := datatype_hint(i) if kind == "datatype" else hints.get(kind)) is not None:
+                error = DatatypeError if kind in {"name", "datatype", "fields"} else CountError
+                raise error(array.source.name, f"{this}has {value}, but {other} has {expected}{hint}")
+
+
+def _differences(array: Array, model: Array) -> Iterator[tuple[str, str, str]]:
+    """Yield the kinds of differences between two arrays, each with the descriptions of both for messages."""
+    dims, others = array.dims, model.dims
+    pairs = zip(dims, others, strict=True) if len(dims) == len(others) else ()
+    if any(dim != other and dim in others and not dim.startswith("phony_dim_") for dim, other in pairs if dim):
+        yield "dims", f"dimensions ({', '.join(dims)})", f"({', '.join(others)})"
     if array.name and model.name and array.name != model.name:
-        reason = f"{label} has {array.name!r} where {other} has {model.name!r}"
-        raise DatatypeError(path, f"{reason}; choose those of all with `columns`{_OR_SKIP}")
+        yield "name", repr(array.name), repr(model.name)
     where = f" in {array.name!r}" if array.name else ""
-    both = array.datatype, model.datatype
-    if both[0] != both[1] and (op is None or ops.widest(op, both) is None):
-        pairs = [(a.datatype, b.datatype) for a, b in zip(file.buffers, reference[1].buffers, strict=True)]
-        hint, wide = "", "" if op is None else ops.widening(op, pairs)
-        # The last rank of reduce-local is replaced, and must keep its datatype.
-        if op is not None and wide and not (inputs.in_place and ops.widest(op, both, real_type(wide)) != both[0]):
-            hint = f", compute in a wider one with `accumulate_in={wide!r}`"
-            if inputs.op_groups == Group(0):  # ops of pairs and of plain values
-                hint += " and `index='rank'`"
-        reason = f"{label} has datatype {both[0].label}{where}, but {other} has {both[1].label}"
-        raise DatatypeError(path, f"{reason}; convert to one datatype{hint}{_OR_SKIP}")
-    if difference := field_order_difference(array.stored.names or (), model.stored.names or (), array.datatype):
-        raise DatatypeError(path, f"{label} has {difference}, as in {other}")
+    if array.datatype != model.datatype:
+        yield "datatype", f"datatype {array.datatype.label}{where}", model.datatype.label
+    fields, expected = array.stored.names or (), model.stored.names or ()
+    if fields != expected and {*fields} == {*expected} != {*(array.datatype.form.names or ())}:
+        yield "fields", f"fields {', '.join(map(escaped, fields))}", ", ".join(map(escaped, expected))
     sizes = [("count", array.count, model.count), ("shape", array.shape, model.shape)]
     if array.shape is not None and model.shape is not None and len(array.shape) != len(model.shape):
         sizes.reverse()  # such as strings beside their characters
-    for noun, size, expected in sizes:
-        if size != expected and not {None, UNKNOWN_COUNT} & {size, expected}:
-            reason = f"{label} has {noun} {size}{where}, but {other} has {expected}"
-            raise CountError(path, f"{reason}; give ranks of one {noun}{_OR_SKIP}")
+    for noun, size, expected_size in sizes:
+        if size != expected_size and not {None, UNKNOWN_COUNT} & {size, expected_size}:
+            yield noun, f"{noun} {size}{where}", f"{expected_size}"
+
+
+def _datatype_hint(inputs: InputOptions, arrays: Sequence[Array], models: Sequence[Array], i: int) -> str | None:
+    """Return the hint about the datatypes of two ranks; None if the op computes in a wider one."""
+    op, both, hint = inputs.op, (arrays[i].datatype, models[i].datatype), ""
+    if op is not None:
+        if ops.widest(op, both) is not None:
+            return None
+        wide = ops.widening(op, [(a.datatype, b.datatype) for a, b in zip(arrays, models, strict=True)])
+        # The last rank of reduce-local is replaced, and must keep its datatype.
+        if wide and not (inputs.in_place and ops.widest(op, both, real_type(wide)) != both[0]):
+            hint = f", compute in a wider one with `accumulate_in={wide!r}`"
+            if inputs.op_groups == Group(0):  # ops of pairs and of plain values
+                hint += " and `index='rank'`"
+    return f"; convert to one datatype{hint}{_OR_SKIP}"

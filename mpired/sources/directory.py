@@ -6,7 +6,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from mpired.errors import BufferFileError, UsageError
@@ -37,12 +37,15 @@ def strange_files(path: str) -> Iterator[str]:
     )
     arrays = {os.path.dirname(name) for name in names if _is_array_document(os.path.join(path, name))}
     for name in names:
-        node = os.path.dirname(name)
-        while node and node not in arrays:
-            node = os.path.dirname(node)
-        is_chunk = node in arrays and _CHUNK.fullmatch(os.path.relpath(name, node or "."))
-        if not is_chunk and os.path.basename(name) not in STORE_DOCUMENTS:
+        if os.path.basename(name) not in STORE_DOCUMENTS and array_of_chunk(name, arrays) is None:
             yield name
+
+
+def array_of_chunk(name: str, arrays: Collection[str]) -> str | None:
+    """Return the path of the array, among these, of which a file of a store is a chunk; else None."""
+    parts = name.split("/")
+    paths = {"/".join(parts[:depth]): "/".join(parts[depth:]) for depth in range(len(parts))}
+    return next((path for path, key in paths.items() if path in arrays and _CHUNK.fullmatch(key)), None)
 
 
 def _is_array_document(path: str) -> bool:

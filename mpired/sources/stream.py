@@ -216,7 +216,7 @@ class CompressedSource(Source):
 def decompression_nbytes(sources: Iterable[Source]) -> int:
     """Return the memory needed to decompress these sources together, in bytes."""
     compressed = [source for source in sources if isinstance(source, CompressedSource)]
-    libraries = [CODECS[source.codec].library for source in compressed]
+    libraries = [CODECS[source.codec].library_nbytes for source in compressed]
     return sum(source.memory for source in compressed) + max(libraries, default=0)
 
 

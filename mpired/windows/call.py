@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,11 +23,11 @@ from mpired.formats.memory import ArrayRank
 from mpired.log import step
 from mpired.ops.rules import holds, real_type
 from mpired.options import INPUTS, PLACES, RANKING, WINDOW_VALUES, Options, PathLike, checked, part
-from mpired.ranks.opening import OpenedRanks, check_formats, skipped_warning
+from mpired.ranks.opening import OpenedRanks, check_alike, check_formats, skipped_warning
 from mpired.ranks.order import path_of
 from mpired.sources.directory import check_one_file
 from mpired.windows.once import Key, keys_of
-from mpired.windows.origin import Origin, OriginLike, check_same_arrays, open_origin
+from mpired.windows.origin import Origin, OriginLike, file_of, open_origin
 from mpired.windows.placement import NO_ORIGIN, OriginShape, Placement
 from mpired.windows.value import element_of
 
@@ -157,6 +157,7 @@ def _element_request(
 
 
 _ALL: Options = checked(RANKING, {})
+_ORIGIN_HINTS = {"number": "", "count": "", "shape": ""}  # of `check_alike`, which compares origins
 
 
 def _request(
@@ -169,11 +170,11 @@ def _request(
 ) -> WindowRequest:
     """Open the origins, and return the request; `ranking` has the options for the order of origins."""
     names = _check_names(windows, options["map"])
-    warnings: Sequence[MpiredWarning] = ()
-    if op.origin:
-        warnings = log.same_file_warnings(names, list(map(path_of, origins)), options["map"])
-    else:
-        warnings = log.unused_warnings(op, origins)
+    warnings: Sequence[MpiredWarning] = (
+        log.same_file_warnings(names, list(map(path_of, origins)), options["map"])
+        if op.origin
+        else log.unused_warnings(op, origins)
+    )
     inputs = InputOptions.of(options, context)
     type_name = options["accumulate_in"]
     wide = None if type_name is None else real_type(type_name, "accumulate_in")
@@ -184,6 +185,8 @@ def _request(
     inputs = inputs._replace(datatype=component, op_groups=op.groups, nullable=op.rules.nulls != "error")
     placement = Placement.of(options, len(names), context, target)
 
+    datatype_hint = "" if ranking["skip_bad"] and wide is None else None  # else only the target has to have the same
+
     def inspect(opened: OpenedRanks, origin: OriginLike, inputs: InputOptions, _number: int) -> list[Origin]:
         arrays = open_origin(origin, inputs, options, derived)
         for array in arrays:
@@ -191,13 +194,18 @@ def _request(
                 reason = f"has datatype {array.datatype.label}, of which {wide.label} does not hold all values"
                 raise DatatypeError(array.name, f"{reason}; convert it first")
         if opened.files:
-            check_same_arrays(arrays, opened.files[0], datatypes=ranking["skip_bad"] and wide is None)
+            first = file_of(opened.files[0])
+            labels, file = ("", repr(first.source.name)), file_of(arrays).in_order_of(first)
+            check_alike(file, first.buffers, labels, _ORIGIN_HINTS, lambda _: datatype_hint)
         return arrays
 
     with step("opening and checking the origins"):
         lenient = inputs._replace(nullable=True)  # elements that the call does not combine may be missing
-        with _check_targets_first(names, lenient):
+        try:
             opened = OpenedRanks(origins if op.origin else (), lenient, ranking, inspect, "origins")
+        except (DatatypeError, RanksError):  # its hint is of no use if a target has an error, too
+            _check_targets(names, lenient)
+            raise
     if opened.skipped:
         warnings = [skipped_warning(opened.skipped, len(opened.files) + len(opened.skipped), "origins"), *warnings]
     is_whole = not (options["origin_disp"] or options["origin_type"]) and options["origin_count"] is None
@@ -213,17 +221,12 @@ def _request(
     return request if options["create"] is None else _with_create(request, options)
 
 
-@contextlib.contextmanager
-def _check_targets_first(names: Sequence[str], inputs: InputOptions) -> Iterator[None]:
-    """Raise the error of a target, if there is one, instead of the error of an origin, whose hint would not help."""
-    try:
-        yield
-    except (DatatypeError, RanksError):
-        target_inputs = InputOptions(columns=inputs.columns, window=True, nullable=True, context=inputs.context)
-        with contextlib.suppress(OSError, UsageError):
-            for name in names:
-                open_rank(name, target_inputs).check(inputs.op_groups)
-        raise
+def _check_targets(names: Sequence[str], inputs: InputOptions) -> None:
+    """Raise the error of a target, if there is one that needs no lock."""
+    target_inputs = InputOptions(columns=inputs.columns, window=True, nullable=True, context=inputs.context)
+    with contextlib.suppress(OSError, UsageError):
+        for name in names:
+            open_rank(name, target_inputs).check(inputs.op_groups)
 
 
 def _with_create(request: WindowRequest, options: Options) -> WindowRequest:

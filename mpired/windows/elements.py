@@ -16,7 +16,7 @@ from mpired.files import calls
 from mpired.files.update import Update
 from mpired.formats import Array
 from mpired.formats.convert import as_in
-from mpired.formats.missing import masked, null_error
+from mpired.formats.missing import masked
 from mpired.ops.op import Overflow, Steps, by_op, run, warn_of_overflow
 from mpired.ops.state import Elements, fill_value, valid_of
 from mpired.ops.table import REPLACE
@@ -61,13 +61,6 @@ def fold(
         log.warn(log.unset_warning(nunset, origins[0].array.name, "give the origins a `_FillValue`"))
     if nmasked and window.ignored_missing is not None:
         log.warn(log.masked_warning(nmasked, window.name, window.ignored_missing.text))
-
-
-def _check_not_null(not_null: np.ndarray, array: Array) -> None:
-    """Raise an error if an element is missing."""
-    if not not_null.all():
-        noun = "nulls" if array.missing is array.ignored_missing is None else "missing elements"
-        raise null_error(array.source, array.columns, int(np.count_nonzero(~not_null)), noun)
 
 
 class _StoredBatch(NamedTuple):
@@ -122,7 +115,7 @@ def _not_null(
         stored = _read(rows, window._replace(offset=window.mask_offset, stored=form), fd)
         not_null = gather(stored.octets, stored.positions, form)
     if not_null is not None and op.rules.nulls == "error":
-        _check_not_null(not_null, window)
+        window.check_valid(not_null)
     return not_null, stored
 
 
@@ -151,7 +144,7 @@ class BatchElements:
             where = slice(None) if pass_.where is None else pass_.where
             values, not_null = origin.read(pass_.origin)
             if not_null is not None and self._op.rules.nulls == "error":
-                _check_not_null(not_null, origin.array)
+                origin.array.check_valid(not_null)
             if origin.array.unset is not None:
                 origin.nunset += int(np.count_nonzero(values == origin.array.unset))
             apply = Steps(self._op, self._datatype)  # one for each pass: it remembers bounds of the elements

@@ -33,7 +33,7 @@ def fetch_layout(path: str, to: str | None, model: Model, op: ops.Op) -> tuple[F
         if array.nullable and not (row.has_nulls or ops.has_fill_value(op, array.datatype)):
             raise ops.null_result_error(op, array.datatype, row.name, "use `to='parquet'`")
     nbytes = sum(2 * array.count * array.datatype.itemsize for array in model.buffers)
-    model.context.check_memory(BASE_NBYTES + nbytes + row.encoding)
+    model.context.check_memory(BASE_NBYTES + nbytes + row.encoding_nbytes)
     return row, row.prepare(model._replace(source=None))
 
 

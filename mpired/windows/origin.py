@@ -14,14 +14,14 @@ from mpired.datatypes import Datatype
 from mpired.datatypes.datatype import tail
 from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run
-from mpired.errors import CountError, DatatypeError, UsageError
+from mpired.errors import CountError, UsageError
 from mpired.files import calls
 from mpired.formats import Array, Format, InputOptions, Model, RankObject, open_rank
 from mpired.formats.array import Reader, limit_decoding, with_memory_limit
 from mpired.formats.convert import as_in
 from mpired.formats.derived import Widening, in_order, widen_array
 from mpired.formats.memory import ArrayRank
-from mpired.formats.rank import missing_arrays_text
+from mpired.formats.rank import RankFile
 from mpired.ops.state import Elements
 from mpired.options import Options, PathLike
 from mpired.sources.stream import decompression_nbytes
@@ -215,23 +215,10 @@ def _open_derived(array: Array, derived: Datatype, first: int, count: int | None
     return Origin(array, context, selection=selection)
 
 
-def check_same_arrays(origin: Sequence[Origin], other: Sequence[Origin], *, datatypes: bool = False) -> None:
-    """Raise an error unless the arrays of two origins have the same counts and shapes and, if asked, `datatypes`."""
-    if len(origin) != len(other):
-        reason = f"has {len(origin)} arrays, but {other[0].name!r} has {len(other)}"
-        names = [part.array.name for part in origin], "the other", [part.array.name for part in other]
-        raise CountError(origin[0].name, f"{reason}{missing_arrays_text('it', *names)}")
-    by_name = {part.array.name: part for part in origin}
-    for number, expected in enumerate(other):  # arrays with the same names may be in another order
-        part = by_name.get(expected.array.name, origin[number])
-        if datatypes and part.datatype != expected.datatype:
-            reason = f"has datatype {part.datatype.label}, but {expected.name!r} has {expected.datatype.label}"
-            raise DatatypeError(part.name, reason)
-        if part.count != expected.count:
-            raise CountError(part.name, f"has {part.count} elements, but {expected.name!r} has {expected.count}")
-        shape, expected_shape = part.array.shape, expected.array.shape
-        if None not in (shape, expected_shape) and shape != expected_shape:
-            raise CountError(part.name, f"has shape {shape}, but {expected.name!r} has {expected_shape}")
+def file_of(origin: Sequence[Origin]) -> RankFile:
+    """Return the description of an origin for comparisons."""
+    arrays = [part.array._replace(count=part.count) for part in origin]
+    return RankFile(arrays[0].source, arrays, format=origin[0].format)
 
 
 def gather(octets: np.ndarray, positions: np.ndarray | None, form: np.dtype) -> np.ndarray:

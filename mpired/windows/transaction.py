@@ -10,40 +10,35 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
 
 from mpired import interrupts, log, ops
 from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES
 from mpired.datatypes import Datatype
-from mpired.errors import (
-    CountError,
-    DatatypeError,
-    MpiredError,
-    OutputExistsError,
-    UnconfirmedError,
-    UsageError,
-    number,
-)
+from mpired.errors import CountError, MpiredError, OutputExistsError, UnconfirmedError, UsageError, number
 from mpired.files.access import lock_all
 from mpired.files.keys import Keys
 from mpired.files.keys import of_file as keys_of_file
 from mpired.files.lock import LockTimeout, Target, open_replaced
 from mpired.files.places import warn_of_hard_links
-from mpired.formats import Model
-from mpired.formats.missing import masked, null_error
-from mpired.formats.rank import field_order_difference, missing_arrays_text
+from mpired.formats import Array, Model
+from mpired.formats.missing import masked
 from mpired.log import step
 from mpired.ops.rules import holds
-from mpired.ranks.opening import check_formats
+from mpired.ranks.opening import check_alike, check_formats
 from mpired.sources.local import LocalSource, stamp_of
 from mpired.windows.call import WindowRequest
 from mpired.windows.elements import fold
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.once import new_keys_of
-from mpired.windows.origin import Origin, choose_open
+from mpired.windows.origin import Origin, choose_open, file_of
 from mpired.windows.placement import OriginShape
 from mpired.windows.targets import CreatedMeanwhile, WindowFile, make_window, open_window, plan_window
+
+_HINTS_OF_ONE = {"number": "; choose with `columns`", "fields": "; save both in one order"}
+_HINTS = {**_HINTS_OF_ONE, "name": "; choose those of both with `columns`"}
 
 
 def transact(request: WindowRequest, output: FetchOutput | None = None) -> WindowUpdate:
@@ -192,7 +187,10 @@ class WindowUpdate:
             if request.accumulate_in is not None:
                 self._check_accumulate_in(target, request.accumulate_in)
             for arrays in self._origins:
-                _compare(target, arrays, request.accumulate_in)
+                origin = file_of(arrays)
+                datatype_hint = partial(_datatype_hint, request.accumulate_in, target.arrays, origin.buffers)
+                hints = _HINTS if len(target.arrays) > 1 else _HINTS_OF_ONE
+                check_alike(origin, target.arrays, ("", "the target"), hints, datatype_hint)
             for i, array in enumerate(target.arrays):
                 ops.check_rules(op, [array.datatype], 1)
                 has_null = array.nullable or not request.inputs.nullable or ops.has_fill_value(op, array.datatype)
@@ -211,7 +209,7 @@ class WindowUpdate:
             arrays += [origins[i].array for origins in self._origins if self.request.whole]
             for array in arrays:
                 if array.nulls:
-                    raise null_error(array.source, array.columns, array.nulls)
+                    raise array.null_error(array.nulls)
 
     def _check_accumulate_in(self, target: WindowFile, wide: Datatype) -> None:
         """Raise `UsageError` if a target does not have the datatype of `accumulate_in`."""
@@ -329,25 +327,12 @@ def _check_one(target: WindowFile) -> None:
         raise UsageError(target.name, f"{reason}; choose one with `columns`")
 
 
-def _compare(target: WindowFile, arrays: Sequence[Origin], wide: Datatype | None) -> None:
-    """Raise an error unless an origin has the arrays of a target; `wide` is the datatype of `accumulate_in`."""
-    if len(arrays) != len(target.arrays):
-        reason = f"has {number(len(arrays), target.format.noun)}, but the target has {len(target.arrays)}"
-        names = [origin.array.name for origin in arrays], "the target", [array.name for array in target.arrays]
-        raise CountError(arrays[0].name, f"{reason}{missing_arrays_text('it', *names)}; choose with `columns`")
-    for origin, array in zip(arrays, target.arrays, strict=True):
-        name = origin.array.name
-        if len(arrays) > 1 and name and array.name and name != array.name:
-            reason = f"has {name!r} where the target has {array.name!r}"
-            raise DatatypeError(origin.name, f"{reason}; choose those of both with `columns`")
-        is_narrower = wide is not None and holds(array.datatype, origin.datatype)
-        if origin.datatype is not array.datatype and not is_narrower:
-            reason = f"has datatype {origin.datatype.label}, but the target has {array.datatype.label}"
-            types, hint = [row.datatype for row in target.arrays], ""
-            if wide is None and all(holds(row, part.datatype) for row, part in zip(types, arrays, strict=True)):
-                widest = next((row for row in types if all(holds(row, other) for other in types)), None)
-                hint = f", or widen it with `accumulate_in={'longdouble' if widest is None else widest.name.lower()!r}`"
-            raise DatatypeError(origin.name, f"{reason}; both sides need the same one (MPI-4.1, 12.3.4){hint}")
-        fields = origin.array.stored.names or (), array.stored.names or ()
-        if fields[0] != fields[1] and (difference := field_order_difference(*fields, array.datatype)):
-            raise DatatypeError(origin.name, f"has {difference}, as the target has them")
+def _datatype_hint(wide: Datatype | None, target: Sequence[Array], origin: Sequence[Array], number: int) -> str | None:
+    """Return the hint about the datatypes of an origin and a target; None if they may differ by `accumulate_in`."""
+    if wide is not None and holds(target[number].datatype, origin[number].datatype):
+        return None
+    types, hint = [array.datatype for array in target], ""
+    if wide is None and all(holds(row, array.datatype) for row, array in zip(types, origin, strict=True)):
+        widest = next((row for row in types if all(holds(row, other) for other in types)), None)
+        hint = f", or widen it with `accumulate_in={'longdouble' if widest is None else widest.name.lower()!r}`"
+    return f"; both sides need the same one (MPI-4.1, 12.3.4){hint}"

@@ -59,8 +59,12 @@ def test_arrays_are_combined_by_their_names(suffix, tmp_path):
     rows = [
         (f"{words} a.X fewer.X", 3, f"rank 1 has 4 {noun}, but rank 0 / has 5, and this file lacks 'one'; choose"),
         (f"{words} a.X turned.X", 3, "rank 1 has shape (5, 4) in 'layer/w', but rank 0"),
-        ("accumulate --op max a.X fewer.X", 3, f"has 4 {noun}, but the target has 5, and it lacks 'one'; choose with"),
-        ("accumulate --op max c.X a.X fewer.X", 3, "has 4 arrays, but  / has 5, and it lacks 'one'"),
+        (
+            "accumulate --op max a.X fewer.X",
+            3,
+            f"has 4 {noun}, but the target has 5, and this file lacks 'one'; choose",
+        ),
+        ("accumulate --op max c.X a.X fewer.X", 3, "has 4 arrays, but  / has 5, and this file lacks 'one'"),
     ]
     check_refusals(tmp_path, [(line.replace(".X", f".{suffix}"), *rest) for line, *rest in rows])
     ranks = [f"{name}.{suffix}" for name in "abc"]

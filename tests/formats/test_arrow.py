@@ -11,7 +11,7 @@ from rows import together
 from tables import THREE, bytes_of
 
 import mpired
-from mpired.formats import arrow_arrays
+from mpired.formats import columns
 
 PLAIN = bytes_of(pa.table({"x": THREE}), "arrows")
 # A stream of the same column by a later writer: with features and fields that pyarrow does not know.
@@ -100,7 +100,7 @@ def test_elements_from_any_one_on(tmp_path):
                         assert block.tolist() == values[start:stop].tolist()
 
 
-NUMBERS = [kind for kind in arrow_arrays.DTYPES if not pa.types.is_boolean(kind)]
+NUMBERS = [kind for kind in columns.DTYPES if not pa.types.is_boolean(kind)]
 TIMES = [pa.timestamp("us"), pa.duration("ns"), pa.date32(), pa.time32("ms"), pa.time64("ns")]
 
 
@@ -122,7 +122,7 @@ def test_values_with_nulls_of_a_part_of_an_array(tmp_path):
             for start in (0, 3, 8, 13):
                 with case(kind, start):
                     part = with_nulls(kind)[start:60]
-                    values, valid = arrow_arrays.nullable_values(part)
+                    values, valid = columns.nullable_values(part)
                     integers = part if kind not in TIMES else part.view(integers_of(kind))
                     zero = pa.scalar(0).cast(integers.type)
                     assert valid.tolist() == part.is_valid().to_pylist()

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import warnings
+import zipfile
 
 import netCDF4
 import numpy as np
@@ -211,6 +212,21 @@ OWN = {"zstd": zarr.codecs.ZstdCodec, "blosc": zarr.codecs.BloscCodec, "gzip": z
 
 def refuses(folder, *reasons):
     refused(run(*SUM, "r.zarr", "-o", "s.zarr.zip", cwd=folder), 3, "r.zarr: ", *reasons)
+
+
+@VERSIONS
+def test_files_beside_the_arrays_of_a_changed_archive_stay(tmp_path, version):
+    zarr.create_group(tmp_path / "r.zarr", zarr_format=version).create_array("v", data=np.arange(6), chunks=(4,))
+    path = tmp_path / "t.zarr.zip"
+    for words in ("reduce {} r.zarr --in-place", "reduce-local r.zarr {}", "accumulate {} r.zarr"):
+        mpired.reduce([tmp_path / "r.zarr"], "max", output=path, overwrite=True)
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr("README", "1")
+            archive.writestr("v/notes", "2")
+        succeeded(run(*words.format(path.name).split(), "--op", "sum", "-q", cwd=tmp_path))
+        with zipfile.ZipFile(path) as archive:
+            assert (archive.read("README"), archive.read("v/notes")) == (b"1", b"2")
+        assert arrays_in(path)["v"][:].tolist() == [0, 2, 4, 6, 8, 10]
 
 
 @VERSIONS
