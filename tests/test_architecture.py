@@ -23,7 +23,7 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"
 
 # A room may import what stands before it.
 ORDER = (
-    "errors", "interrupts", "installed", "mpi4py_objects", "values", "options", "log", "machine", "context",
+    "errors", "interrupts", "installed", "mpi4py_objects", "values", "options", "log", "context",
     "datatypes", "ops", "codecs", "files", "sources", "engines", "formats", "ranks", "provenance",
     "attempts", "collectives", "windows", "packing", "queries", "report", "api", "cli",
 )  # fmt: skip
@@ -253,7 +253,7 @@ LATE = {
     "mpired.engines.userops": 14, "mpired.files.recovery": 0.9, "mpired.files.stores": 12,
     "mpired.formats.spread": 5, "mpired.ops.clibrary": 10,
     "mpired.ops.user": 13, "mpired.provenance": 5, "mpired.queries.drawing": 351,
-    "mpired.sources.ahead": 5, "mpired.sources.remote": 9,
+    "mpired.sources.remote": 9,
     "concurrent.futures": 3, "csv": 0.7, "fractions": 2, "hashlib": 3, "json": 2,
     "logging": 2, "subprocess": 2, "sysconfig": 0.5, "traceback": 0.6, "urllib.parse": 3,
 }  # fmt: skip

@@ -20,9 +20,8 @@ from mpired import mpi4py_objects
 from mpired.datatypes import Datatype, Group, from_dtype
 from mpired.errors import OpError, UnknownOpError, UsageError, UserOpError, number
 from mpired.ops import table
-from mpired.ops.identity import UserIdentity
 from mpired.ops.op import Op, Use, ruled
-from mpired.ops.table import COMPARE_AND_SWAP, ORDERED, STATISTICS, names_of, ops_for
+from mpired.ops.table import COMPARE_AND_SWAP, ORDERED, STATISTICS, UserIdentity, names_of, ops_for
 from mpired.values import listed
 
 if TYPE_CHECKING:  # few ops are user-defined

@@ -24,8 +24,16 @@ from mpired.context import SMALL_NBYTES, STREAMED_BASE_NBYTES, Context
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import stores, urls
 from mpired.files.stores import Version
-from mpired.sources.ahead import ReadAhead
-from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, STORE_SUFFIX, OpenBytes, OpenSource, OpenStore, Source
+from mpired.sources.source import (
+    STORE_DOCUMENTS,
+    STORE_MARKS,
+    STORE_SUFFIX,
+    OpenBytes,
+    OpenSource,
+    OpenStore,
+    ReadAhead,
+    Source,
+)
 
 _PAGE_NBYTES = 64 << 10  # minimum size of a request, which transfers about as long as it waits
 _MAX_PAGE_NBYTES = 1 << 20  # consecutive reads request longer and longer pages
