@@ -16,8 +16,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from mpired.context import BASE_NBYTES, Context
-from mpired.datatypes import Datatype, parse, repeated_unit
-from mpired.datatypes.typemap import transfer
+from mpired.datatypes import Datatype, parse, transfer
+from mpired.datatypes.derived import repeated_unit
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
 from mpired.files import calls, copying
 from mpired.files.lock import LockedTargets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import operator
 import os
@@ -163,8 +164,6 @@ def _names(value: Any) -> tuple[str, ...]:
         if not all(isinstance(name, str) for name in value):
             raise ValueError(f"{value!r} are not names")
         return tuple(value)
-    import csv  # noqa: PLC0415 - few commands need it
-
     try:
         names = next(csv.reader([value], strict=True)) if '"' in value else value.split(",")
     except csv.Error:

@@ -18,7 +18,7 @@ import numpy as np
 from mpired import interrupts
 from mpired.context import Context
 from mpired.datatypes import TIMES, Datatype
-from mpired.datatypes.times import as_times
+from mpired.datatypes.dtypes import as_times
 from mpired.errors import MpiredError, UsageError
 from mpired.files.urls import signed
 from mpired.formats import Array

@@ -18,8 +18,8 @@ from mpired.collectives.fold import Fold, PieceResult, Region, ResultFile, Write
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.table import Share, arrays_in, operand
 from mpired.context import Context
-from mpired.datatypes.pairs import VALID
-from mpired.engines import LOCAL, pool
+from mpired.datatypes.predefined import VALID
+from mpired.engines import LOCAL, pool, probe
 from mpired.engines.worker import be_quiet
 from mpired.errors import WorkerError
 from mpired.files import calls, copying
@@ -218,8 +218,6 @@ def fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> None:
     drafts = [target.file for target in targets if target.file.inode[1]]
     # Workers of a launcher write several results themselves, if all of them can write into the folders.
     if plan.engine.is_launched and len(drafts) >= max(2, len(targets)):
-        from mpired.engines import probe  # noqa: PLC0415 - for other machines only
-
         sample = {os.path.dirname(draft.path): draft for draft in drafts}  # a draft in each folder
         is_sent = not probe.all_write(plan.engine.runner, list(sample.values()))
     is_function = any(op.is_function for op in plan.ops)
@@ -313,10 +311,8 @@ def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: C
             if not pool.is_crash(error):
                 raise
             if isolated := [op for op in plan.ops if op.isolated]:
-                from mpired.engines import userops  # noqa: PLC0415 - only for user-defined ops
-
                 # One of them has ended the worker, but which one is unknown.
-                raise userops.crash_error(isolated[0]._replace(name=", ".join(map(str, isolated))), error) from None
+                raise probe.crash_error(isolated[0]._replace(name=", ".join(map(str, isolated))), error) from None
             decoding.check(rank for ranks in plan.buffers for rank in ranks)  # raises if a damaged file has ended it
             raise
     sources = (buffer.source for ranks in plan.buffers for buffer in ranks)

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from mpired.datatypes import external32
 from mpired.errors import DatatypeError, shortened
 
 if TYPE_CHECKING:  # few elements are derived
-    from mpired.datatypes.typemap.memory import MemoryForm
-    from mpired.datatypes.typemap.typemap import Entry, TypeMap
+    from mpired.datatypes.transfer import MemoryForm
+    from mpired.datatypes.typemap import Entry, TypeMap
 
 
 class Group(enum.Flag):
@@ -120,7 +121,7 @@ class Datatype:
     @cached_property
     def memory(self) -> MemoryForm:
         """The form of the elements of a derived datatype in arrays."""
-        from mpired.datatypes.typemap.memory import MemoryForm  # noqa: PLC0415 - only for derived datatypes
+        from mpired.datatypes.transfer import MemoryForm  # noqa: PLC0415 - only for derived datatypes
 
         return MemoryForm(self.typemap)
 
@@ -129,7 +130,7 @@ class Datatype:
         """The basic types of an element with their displacements: one for a number, two for a pair."""
         if self.structure is not None:
             return self.structure
-        from mpired.datatypes.typemap.typemap import Run, basic, combined  # noqa: PLC0415 - only for derived datatypes
+        from mpired.datatypes.typemap import Run, basic, combined  # noqa: PLC0415 - only for derived datatypes
 
         if not self.parts:
             return basic(self.name.lower(), self.form)
@@ -220,8 +221,6 @@ class Datatype:
     @cached_property
     def external_form(self) -> np.dtype:
         """The NumPy form of an element in external32, without padding (MPI-4.1, 14.5.2)."""
-        from mpired.datatypes import external32  # noqa: PLC0415 - few files are in external32
-
         return self._consecutive(lambda entry: external32.form(entry.name, entry.form))
 
     def _consecutive(self, form_of: Callable[[Entry], np.dtype]) -> np.dtype:

@@ -13,7 +13,7 @@ import numpy as np
 
 from mpired.codecs.arrow import pa
 from mpired.datatypes import pair_fields
-from mpired.datatypes.times import as_times, time_type
+from mpired.datatypes.dtypes import as_times, time_type
 from mpired.formats.streamed import Values
 
 _NUMBERS = "bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"

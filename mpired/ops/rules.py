@@ -233,7 +233,7 @@ def with_rules(op: Op, options: Mapping[str, Any], *, window: bool = False) -> O
 
 def real_type(name: str, option: str = "result_type") -> Datatype:
     """Return the predefined datatype of real numbers with a name."""
-    from mpired.datatypes.text.parse import parse  # noqa: PLC0415 - it loads the derived datatypes
+    from mpired.datatypes.text import parse  # noqa: PLC0415 - it loads the derived datatypes
 
     datatype, _ = parse("long_double" if name == "longdouble" else name)
     if datatype.group not in Group.C_INTEGER | Group.FLOATING_POINT:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mpired.datatypes import TIMES, Datatype, Group
-from mpired.datatypes.named import canonical
+from mpired.datatypes.predefined import canonical
 from mpired.errors import OpError, UnknownOpError, shortened
 from mpired.ops import kernels, statistics
 from mpired.ops.kernels import Kernel, twinned

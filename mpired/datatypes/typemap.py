@@ -2,7 +2,7 @@
 
 A type map is a tree of runs. A run has copies of another type map at equal distances, so that all figures are computed
 without a loop over the entries. The tree may be deeper than the stack of Python, because each dimension of a subarray
-is a level: no function here is recursive.
+is a level: no function here is recursive. The pieces of a type map are its byte ranges without a gap.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ _T = TypeVar("_T")
 _LIMIT = 2**63
 _MAX_FIELDS = 1000
 """Maximum number of entries in which the shortest repeated sequence is searched."""
+_MAX_PIECES = 1 << 20
+_COLUMNS = 64  # of a picture
+_MAX_ENTRIES = 8 * _COLUMNS  # drawn with their numbers
+_MAX_DRAWN = 1 << 17  # pieces
+_GLYPHS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_NONE, _SOME, _ALL = ".+#"
 
 
 class Run(NamedTuple):
@@ -37,6 +43,12 @@ class Run(NamedTuple):
         """The displacements of the lowest and of the highest copy."""
         last = self.disp + (self.copies - 1) * self.stride
         return (self.disp, last) if self.disp <= last else (last, self.disp)
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The first byte of all entries, and the end of the last."""
+        low, high = self.disp_range
+        return low + self.of.true_lb, high + self.of.true_ub
 
     def parts(self) -> Iterator[Run]:
         """Yield the copies of the run, or the runs in its type map if there is one copy."""
@@ -258,3 +270,164 @@ def check_range(*figures: int) -> None:
     """Raise `ValueError` if a size, a bound or an extent does not fit 63 bits."""
     if not (min(figures) >= -_LIMIT and max(figures) < _LIMIT):
         raise ValueError("its size, bounds or extent do not fit 63 bits")
+
+
+def pieces(typemap: TypeMap, limit: int = _MAX_PIECES) -> np.ndarray | None:
+    """Return start and end of each piece in the order of the map; None if there are more than `limit`."""
+    if not typemap.size:
+        return np.empty((0, 2), np.int64)
+    too_many = typemap.folded(_count, lambda inner: inner.dense) > limit
+    return None if too_many else typemap.folded(_pieces, lambda inner: inner.dense)
+
+
+def _count(typemap: TypeMap, counts: Mapping[TypeMap, int]) -> int:
+    """Return the number of pieces of a map from those of the maps in it."""
+    return 1 if typemap.dense else sum(run.copies * counts[run.of] for run in typemap.runs)
+
+
+def _pieces(typemap: TypeMap, pieces_inside: Mapping[TypeMap, np.ndarray]) -> np.ndarray:
+    """Return the pieces of a map from those of the maps in it."""
+    if typemap.dense:
+        return np.array([[typemap.true_lb, typemap.true_ub]], np.int64)
+    groups = itertools.groupby(typemap.runs, key=lambda run: None if run.of.dense else run.of)
+    return np.concatenate([
+        _pieces_of_runs(list(runs), None if inner is None else pieces_inside[inner]) for inner, runs in groups
+    ])  # fmt: skip
+
+
+def _pieces_of_runs(runs: list[Run], inner: np.ndarray | None) -> np.ndarray:
+    """Return the pieces of runs of one map with the pieces `inner`; None if all of the maps are dense."""
+    copies = np.array([run.copies for run in runs], np.int64)
+    disps = np.array([_wrap(run.disp) for run in runs], np.int64)
+    strides = np.array([_wrap(run.stride) for run in runs], np.int64)
+    numbers = np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
+    shifts = np.repeat(disps, copies) + np.repeat(strides, copies) * numbers
+    if inner is None:
+        bounds = np.array([[(run.of.true_lb, run.of.true_ub)] for run in runs], np.int64)
+        inner = np.repeat(bounds, copies, axis=0)
+    shifted: np.ndarray = (inner + shifts[:, None, None]).reshape(-1, 2)
+    return shifted
+
+
+def _wrap(number: int) -> int:
+    """Return a number modulo 2**64: displacements of entries fit 63 bits, but their terms may not."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def overlaps(typemap: TypeMap, count: int, limit: int = _MAX_PIECES) -> bool | None:
+    """Return whether entries of `count` elements overlap; None if there are more than `limit` pieces."""
+    # No entry of a target may overlap another (MPI-4.1, 5.1.11, 12.3.1).
+    if not count or not typemap.size or _have_disjoint_spans(Run(typemap, 0, count, typemap.extent)):
+        return False
+    if typemap.size > typemap.true_extent:  # more bytes than the range has
+        return True
+    ranges = pieces(typemap, limit)
+    if ranges is None:
+        return None
+    ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
+    if (ranges[1:, 0] < ranges[:-1, 1]).any():
+        return True
+    return count > 1 and _copies_overlap(ranges, count, abs(typemap.extent))
+
+
+def _have_disjoint_spans(run: Run) -> bool:
+    """Return whether the spans of all parts of a run are disjoint; if spans overlap, entries need not."""
+    waiting, visited = [run], set()
+    while waiting:
+        # Runs that differ only by their displacement are visited once.
+        run = waiting.pop()._replace(disp=0)
+        typemap = run.of
+        if run.copies > 1 and abs(run.stride) < typemap.true_extent:
+            return False
+        if run in visited or typemap.dense:
+            continue
+        visited.add(run)
+        spans = sorted(inner.reach for inner in typemap.runs)
+        if any(low < end for (_, end), (low, _) in itertools.pairwise(spans)):
+            return False
+        waiting += typemap.runs
+    return True
+
+
+def _copies_overlap(ranges: np.ndarray, count: int, stride: int) -> bool | None:
+    """Return whether disjoint byte ranges overlap in `count` copies with a distance of `stride` bytes."""
+    # Bytes of two ranges overlap in some copies if they have the same remainder modulo the stride, and if their
+    # quotients differ by less than the number of copies.
+    if stride == 0 or (ranges[:, 1] - ranges[:, 0] > stride).any():
+        return True
+    starts, ends = ranges[:, 0], ranges[:, 1]
+    border = (starts // stride + 1) * stride
+    crossing = ends > border
+    starts = np.concatenate([starts, border[crossing]])
+    ends = np.concatenate([np.minimum(ends, border), ends[crossing]])
+    quotients, lows = np.divmod(starts, stride)
+    highs = lows + (ends - starts)
+    # Ranges of remainders that are cut at all of their bounds are equal or disjoint.
+    bounds = np.unique(np.concatenate([lows, highs]))
+    first, last = np.searchsorted(bounds, lows), np.searchsorted(bounds, highs)
+    widths = last - first
+    if widths.sum() > _MAX_PIECES:
+        return None
+    cells = np.repeat(first - np.cumsum(widths) + widths, widths) + np.arange(widths.sum())
+    quotients = np.repeat(quotients, widths)
+    order = np.lexsort([quotients, cells])
+    same = np.diff(cells[order]) == 0
+    return bool((same & (np.diff(quotients[order]) < count)).any())
+
+
+class Picture(NamedTuple):
+    """A picture of the bytes from `start` to `stop`, with a character for `nbytes` bytes."""
+
+    text: str
+    start: int
+    stop: int
+    nbytes: int
+
+
+def draw(typemap: TypeMap) -> Picture | None:
+    """Draw an element with bars for its bounds; return None if it has no bytes, or too many pieces."""
+    # If a character is a byte, it is the number of the entry with this byte, or `.` for a gap. If a character is
+    # several bytes, or there are many entries, `#` means that all bytes are in entries, `+` some, `.` none.
+    start = min(typemap.lb, typemap.ub, typemap.true_lb)
+    stop = max(typemap.lb, typemap.ub, typemap.true_ub)
+    width = -(-(stop - start) // _COLUMNS)
+    if not width:
+        return None
+    if width == 1 and typemap.entries <= _MAX_ENTRIES:
+        cells = [_NONE] * (stop - start)
+        for number, entry in enumerate(typemap.walk()):
+            index = entry.disp - start
+            cells[index : index + entry.form.itemsize] = _GLYPHS[number % len(_GLYPHS)] * entry.form.itemsize
+    else:
+        ranges = pieces(typemap, _MAX_DRAWN)
+        if ranges is None:
+            return None
+        cells = _cells(*_merge(ranges), range(start, stop, width))
+    text = "".join(cells)
+    for bound in sorted({typemap.lb, typemap.ub}, reverse=True):
+        index = -(-(bound - start) // width)
+        text = f"{text[:index]}|{text[index:]}"
+    return Picture(text, start, stop, width)
+
+
+def _cells(starts: np.ndarray, ends: np.ndarray, lows: range) -> list[str]:
+    """Return the characters of the cells that begin at `lows`: whether all, some or no bytes are in a piece."""
+    cells = []
+    for low in lows:
+        high = min(low + lows.step, lows.stop)
+        first = int(np.searchsorted(ends, low, side="right"))  # the first piece that ends in the cell or after it
+        if first == len(starts) or starts[first] >= high:
+            cells.append(_NONE)
+        else:
+            cells.append(_ALL if starts[first] <= low and ends[first] >= high else _SOME)
+    return cells
+
+
+def _merge(ranges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return starts and ends of byte ranges in ascending order; ranges that touch or overlap are merged."""
+    if not len(ranges):
+        return ranges[:, 0], ranges[:, 1]
+    ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(ranges[:, 1])
+    last = np.flatnonzero(ranges[1:, 0] > ends[:-1])  # the ranges before a gap
+    return ranges[np.r_[0, last + 1], 0], ends[np.r_[last, len(ranges) - 1]]
