@@ -281,7 +281,7 @@ def _open_packed(
     try:
         return _inspect(source, packed_inputs._replace(datatype=unit.datatype), inputs.count), unit
     except DatatypeError:
-        if datatype.memory.obstacle:
+        if datatype.typemap.memory.obstacle:
             raise
         element = PackedUnit(datatype, 1, datatype.packed_form.newbyteorder(inputs.order))
         with contextlib.suppress(DatatypeError):

@@ -285,7 +285,7 @@ def times(*, zero: bool) -> Kind:
 
 
 _INDEX = r"[-+]?\d{1,19}"
-_PART = re.compile(rf"(?P<position>{_INDEX})|({_INDEX})?\s*:\s*({_INDEX})?\s*(?::\s*({_INDEX})?)?", re.ASCII)
+_PART = rf"(?P<position>{_INDEX})|({_INDEX})?\s*:\s*({_INDEX})?\s*(?::\s*({_INDEX})?)?"
 
 
 def parsed_index(name: str, text: str, shape: tuple[int, ...]) -> list[int | slice]:
@@ -300,7 +300,7 @@ def parsed_index(name: str, text: str, shape: tuple[int, ...]) -> list[int | sli
     parts[ellipsis : ellipsis + 1] = [":"] * (len(shape) - count)
     index: list[int | slice] = []
     for axis, (part, dim) in enumerate(zip(parts, shape, strict=True)):
-        match = _PART.fullmatch(part)
+        match = re.fullmatch(_PART, part, re.ASCII)
         bounds = [None if bound is None else int(bound) for bound in match.groups()[1:]] if match else []
         if match is None or bounds[2] == 0:
             raise UsageError(subject, f"{part!r} is not an index; write a number, START:STOP or START:STOP:STEP")

@@ -19,7 +19,7 @@ from mpired.cli.messages import STATUSES, print_answer, print_message, print_out
 from mpired.datatypes import DATATYPES, Datatype, Group, parse
 from mpired.datatypes.dtypes import FAMILIES
 from mpired.datatypes.predefined import canonical
-from mpired.datatypes.typemap import draw
+from mpired.datatypes.transfer import draw
 from mpired.engines import ENGINES, LOCAL, Engine, connected, probe
 from mpired.errors import MpiredError, UsageError, escaped, installation, number
 from mpired.files.copying import copy_into
@@ -271,7 +271,7 @@ def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict
         "type_map": [[entry.name, entry.disp] for entry in map(typemap.entry, entries)],
         "numpy": None if datatype.dtype is None else dtype_text(datatype.dtype, byte_order),
         "numpy_is_packed": datatype.is_spread,
-        "no_numpy": datatype.memory.obstacle if datatype.dtype is None else None,
+        "no_numpy": datatype.typemap.memory.obstacle if datatype.dtype is None else None,
         "external32": typemap.external,
         "picture": None if drawing is None else drawing._asdict(),
     }

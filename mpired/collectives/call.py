@@ -25,7 +25,7 @@ from mpired.files.places import check_are_data, existing_output_errors, is_strea
 from mpired.files.scratch import Scratch
 from mpired.files.transaction import Output, Transaction, open_output
 from mpired.files.update import ChangedFile
-from mpired.files.urls import is_url
+from mpired.files.urls import is_url, sending_nbytes
 from mpired.formats import Array, ArrayLayout, RankObject, format_named
 from mpired.options import Options
 from mpired.sources.open import check_no_input
@@ -229,8 +229,6 @@ def plan_fold(group_plan: GroupPlan, results: tuple[Result, ...], request: Reque
         compression = result.compression.nbytes if result.compression else 0
         encoding = max(encoding, format_named(result.format).encoding + compression)
     if any("://" in result.path and is_url(result.path) for result in results):
-        from mpired.files.stores import sending_nbytes  # noqa: PLC0415 - most results are files
-
         nbytes = sum(array.count * array.datatype.itemsize for array in group_plan.senders[0].buffers)
         encoding = max(encoding, sending_nbytes(nbytes))
     noutputs, context = max(len(group_plan.shares), len(results)), request.inputs.context

@@ -1,4 +1,4 @@
-"""Elements of a type map in arrays and files: their NumPy form, and copies to adjacent bytes and back.
+"""Copies of elements from the places of a type map to adjacent bytes, and back: gather and scatter; their pictures.
 
 Packed elements are the entries in the order of the type map, without gaps. All functions work on runs, so that the
 number of steps in Python is that of the branches of the type map, not of its entries.
@@ -10,13 +10,11 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from mpired.datatypes.typemap import Entry, Run, TypeMap, overlaps, unfolded
+from mpired.datatypes.typemap import Run, TypeMap, pieces, unfolded
 
 BLOCK_BYTES = 1 << 20
 """Maximum of bytes that are copied at a time, and of bytes that are read at once with the gaps between them."""
@@ -24,105 +22,16 @@ BLOCK_BYTES = 1 << 20
 INTERLEAVED_BYTES = 4 << 20
 """The same maximum for elements that interleave: more elements at a time have longer adjacent bytes."""
 
-MOST_GAPS = 8
-"""Maximum ratio of extent to size of a datatype that is not mostly gaps."""
-
 _MAX_GAP = 64 << 10  # bytes; larger gaps are skipped, smaller ones are read along
 _MAX_LEAVES = 1 << 10  # in a group
 NUMBERS = (1, 2, 4, 8)
 """Sizes in bytes that NumPy copies as integers, which is faster."""
-_MAX_ITEMSIZE = 2**31 - 1
-_MAX_FIELDS = 1000
-_LARGE = 1 << 20  # bytes
-_MAX_STRETCHES = 100_000  # visited one by one, to join stretches into fields and to find overlaps
 
-
-@dataclass(frozen=True, eq=False)
-class MemoryForm:
-    """The NumPy form of the elements of a type map."""
-
-    typemap: TypeMap
-
-    @cached_property
-    def is_spread(self) -> bool:
-        """Whether arrays hold the elements packed, not as structures one extent apart."""
-        # Such elements overlap the next element, have too many stretches, or are large and mostly gaps.
-        typemap = self.typemap
-        many = min(typemap.entries, typemap.stretches) > _MAX_FIELDS
-        hollow = typemap.extent > max(_LARGE, MOST_GAPS * typemap.size)
-        return many or hollow or typemap.true_extent > typemap.extent or typemap.extent > _MAX_ITEMSIZE
-
-    @property
-    def origin(self) -> int:
-        """The byte of an element with displacement 0, which may be outside the element."""
-        typemap = self.typemap
-        return 0 if typemap.true_lb >= 0 and typemap.true_ub <= typemap.extent else -typemap.true_lb
-
-    @cached_property
-    def obstacle(self) -> str:
-        """The reason why an array cannot hold the elements; "" if it can."""
-        if not self.typemap.entries:
-            return "it has no entries"
-        if self.is_spread and self.typemap.size > _MAX_ITEMSIZE:
-            return f"its {self.typemap.size} bytes are more than {_MAX_ITEMSIZE}"
-        if not self.fields:
-            return f"its {self.typemap.entries} entries of several types would be more than {_MAX_FIELDS} fields"
-        overlap = overlaps(self.typemap, 1, _MAX_STRETCHES)
-        if overlap is None:
-            return "it has too many pieces to tell that none overlap"
-        return "its entries overlap" if overlap else ""
-
-    @cached_property
-    def form(self) -> np.dtype | None:
-        """The structure with the fields f0, f1, ..., numbered in the order of the map; None if there is an obstacle."""
-        if self.obstacle:
-            return None
-        # NumPy exports buffers only of structures with fields in ascending order; the names keep the order of the map.
-        numbered = sorted(enumerate(self.fields), key=lambda item: item[1].disp)
-        names, entries = [f"f{i}" for i, _ in numbered], [entry for _, entry in numbered]
-        start, itemsize = (0, self.typemap.size) if self.is_spread else (self.origin, self.typemap.extent)
-        formats, offsets = [entry.form for entry in entries], [start + entry.disp for entry in entries]
-        return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": itemsize})
-
-    @cached_property
-    def fields(self) -> tuple[Entry, ...]:
-        """The fields of the structure: the entries, joined if there are many; empty if they are still too many."""
-        # Entries of one type are joined if they are adjacent, for a spread element when packed.
-        if self.typemap.entries <= _MAX_FIELDS:
-            entries = self.typemap.walk()
-        else:
-            entries = self._packed_entries() if self.is_spread else self.typemap.walk(stretches=True)
-        fields = tuple(map(_as_field, itertools.islice(entries, _MAX_FIELDS + 1)))
-        if len(fields) > _MAX_FIELDS:
-            return ()
-        if not self.is_spread:
-            return fields
-        disps = itertools.accumulate((entry.form.itemsize for entry in fields), initial=0)
-        return tuple(entry._replace(disp=disp) for entry, disp in zip(fields, disps, strict=False))
-
-    def _packed_entries(self) -> Iterator[Entry]:
-        """Yield the packed entries, joined where they have one type; nothing if the map has too many stretches."""
-        typemap = self.typemap
-        types = {inner.basic.name: inner.basic for inner in typemap.inside(lambda _: False) if inner.basic}
-        if len(types) == 1:
-            yield _repeated(next(iter(types.values())), typemap.entries)
-        elif typemap.stretches <= _MAX_STRETCHES:
-            for _, group in itertools.groupby(typemap.walk(stretches=True), key=lambda entry: entry.name):
-                entries = list(group)
-                yield _repeated(entries[0], sum(math.prod(entry.form.shape) for entry in entries))
-
-
-def _repeated(entry: Entry, count: int) -> Entry:
-    """Return an entry for `count` adjacent entries."""
-    return entry._replace(form=np.dtype((entry.form.base, (count,))))
-
-
-def _as_field(entry: Entry) -> Entry:
-    """Return an entry whose form has no fields: for a complex number of two binary16 an array of two numbers."""
-    base, shape = entry.form.base, entry.form.shape
-    if base.fields is None:
-        return entry
-    return entry._replace(form=np.dtype((base[0], (*shape, len(base.fields)))))
+_COLUMNS = 64  # of a picture
+_MAX_ENTRIES = 8 * _COLUMNS  # drawn with their numbers
+_MAX_DRAWN = 1 << 17  # pieces
+_GLYPHS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_NONE, _SOME, _ALL = ".+#"
 
 
 class _Copies(NamedTuple):
@@ -333,3 +242,61 @@ def _leaves(run: Run) -> Iterator[_Leaf]:
         starts = itertools.accumulate(sizes, initial=packed_disp)
         parts = [(inner, disp + inner.disp, start, dims) for inner, start in zip(typemap.runs, starts, strict=False)]
         waiting += reversed(parts)
+
+
+class Picture(NamedTuple):
+    """A picture of the bytes from `start` to `stop`, with a character for `nbytes` bytes."""
+
+    text: str
+    start: int
+    stop: int
+    nbytes: int
+
+
+def draw(typemap: TypeMap) -> Picture | None:
+    """Draw an element with bars for its bounds; return None if it has no bytes, or too many pieces."""
+    # If a character is a byte, it is the number of the entry with this byte, or `.` for a gap. If a character is
+    # several bytes, or there are many entries, `#` means that all bytes are in entries, `+` some, `.` none.
+    start = min(typemap.lb, typemap.ub, typemap.true_lb)
+    stop = max(typemap.lb, typemap.ub, typemap.true_ub)
+    width = -(-(stop - start) // _COLUMNS)
+    if not width:
+        return None
+    if width == 1 and typemap.entries <= _MAX_ENTRIES:
+        cells = [_NONE] * (stop - start)
+        for number, entry in enumerate(typemap.walk()):
+            index = entry.disp - start
+            cells[index : index + entry.form.itemsize] = _GLYPHS[number % len(_GLYPHS)] * entry.form.itemsize
+    else:
+        ranges = pieces(typemap, _MAX_DRAWN)
+        if ranges is None:
+            return None
+        cells = _cells(*_merge(ranges), range(start, stop, width))
+    text = "".join(cells)
+    for bound in sorted({typemap.lb, typemap.ub}, reverse=True):
+        index = -(-(bound - start) // width)
+        text = f"{text[:index]}|{text[index:]}"
+    return Picture(text, start, stop, width)
+
+
+def _cells(starts: np.ndarray, ends: np.ndarray, lows: range) -> list[str]:
+    """Return the characters of the cells that begin at `lows`: whether all, some or no bytes are in a piece."""
+    cells = []
+    for low in lows:
+        high = min(low + lows.step, lows.stop)
+        first = int(np.searchsorted(ends, low, side="right"))  # the first piece that ends in the cell or after it
+        if first == len(starts) or starts[first] >= high:
+            cells.append(_NONE)
+        else:
+            cells.append(_ALL if starts[first] <= low and ends[first] >= high else _SOME)
+    return cells
+
+
+def _merge(ranges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return starts and ends of byte ranges in ascending order; ranges that touch or overlap are merged."""
+    if not len(ranges):
+        return ranges[:, 0], ranges[:, 1]
+    ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(ranges[:, 1])
+    last = np.flatnonzero(ranges[1:, 0] > ends[:-1])  # the ranges before a gap
+    return ranges[np.r_[0, last + 1], 0], ends[np.r_[last, len(ranges) - 1]]

@@ -2,12 +2,14 @@
 
 A type map is a tree of runs. A run has copies of another type map at equal distances, so that all figures are computed
 without a loop over the entries. The tree may be deeper than the stack of Python, because each dimension of a subarray
-is a level: no function here is recursive. The pieces of a type map are its byte ranges without a gap.
+is a level: no function here is recursive. The pieces of a type map are its byte ranges without a gap. Arrays hold the
+elements as structures one extent apart, or packed.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,13 +23,13 @@ _T = TypeVar("_T")
 
 _LIMIT = 2**63
 _MAX_FIELDS = 1000
-"""Maximum number of entries in which the shortest repeated sequence is searched."""
+"""Maximum number of fields of a structure, and of entries in which the shortest repeated sequence is searched."""
+_MAX_ITEMSIZE = 2**31 - 1
+_LARGE = 1 << 20  # bytes
+_MAX_STRETCHES = 100_000  # visited one by one, to join stretches into fields and to find overlaps
+MOST_GAPS = 8
+"""Maximum ratio of extent to size of a datatype that is not mostly gaps."""
 _MAX_PIECES = 1 << 20
-_COLUMNS = 64  # of a picture
-_MAX_ENTRIES = 8 * _COLUMNS  # drawn with their numbers
-_MAX_DRAWN = 1 << 17  # pieces
-_GLYPHS = "0123456789abcdefghijklmnopqrstuvwxyz"
-_NONE, _SOME, _ALL = ".+#"
 
 
 class Run(NamedTuple):
@@ -110,6 +112,15 @@ class TypeMap:
             return ()
         unit = self.folded(_unit, lambda typemap: typemap.is_component)
         return None if unit is None else tuple(itertools.islice(unit.of.walk(), len(unit.names)))
+
+    @cached_property
+    def memory(self) -> MemoryForm:
+        """The form of the elements in arrays."""
+        return MemoryForm(self)
+
+    def elements(self, count: int, disp: int = 0) -> Run:
+        """Return the run of `count` elements one extent apart, the first at `disp` bytes."""
+        return Run(self, disp, count, self.extent)
 
     def inside(self, is_end: Callable[[TypeMap], bool]) -> list[TypeMap]:
         """Return the type maps of the tree, each once and after the maps in it; the last is this map."""
@@ -317,7 +328,7 @@ def _wrap(number: int) -> int:
 def overlaps(typemap: TypeMap, count: int, limit: int = _MAX_PIECES) -> bool | None:
     """Return whether entries of `count` elements overlap; None if there are more than `limit` pieces."""
     # No entry of a target may overlap another (MPI-4.1, 5.1.11, 12.3.1).
-    if not count or not typemap.size or _have_disjoint_spans(Run(typemap, 0, count, typemap.extent)):
+    if not count or not typemap.size or _have_disjoint_spans(typemap.elements(count)):
         return False
     if typemap.size > typemap.true_extent:  # more bytes than the range has
         return True
@@ -375,59 +386,89 @@ def _copies_overlap(ranges: np.ndarray, count: int, stride: int) -> bool | None:
     return bool((same & (np.diff(quotients[order]) < count)).any())
 
 
-class Picture(NamedTuple):
-    """A picture of the bytes from `start` to `stop`, with a character for `nbytes` bytes."""
+@dataclass(frozen=True, eq=False)
+class MemoryForm:
+    """The NumPy form of the elements of a type map."""
 
-    text: str
-    start: int
-    stop: int
-    nbytes: int
+    typemap: TypeMap
 
+    @cached_property
+    def is_spread(self) -> bool:
+        """Whether arrays hold the elements packed, not as structures one extent apart."""
+        # Such elements overlap the next element, have too many stretches, or are large and mostly gaps.
+        typemap = self.typemap
+        many = min(typemap.entries, typemap.stretches) > _MAX_FIELDS
+        hollow = typemap.extent > max(_LARGE, MOST_GAPS * typemap.size)
+        return many or hollow or typemap.true_extent > typemap.extent or typemap.extent > _MAX_ITEMSIZE
 
-def draw(typemap: TypeMap) -> Picture | None:
-    """Draw an element with bars for its bounds; return None if it has no bytes, or too many pieces."""
-    # If a character is a byte, it is the number of the entry with this byte, or `.` for a gap. If a character is
-    # several bytes, or there are many entries, `#` means that all bytes are in entries, `+` some, `.` none.
-    start = min(typemap.lb, typemap.ub, typemap.true_lb)
-    stop = max(typemap.lb, typemap.ub, typemap.true_ub)
-    width = -(-(stop - start) // _COLUMNS)
-    if not width:
-        return None
-    if width == 1 and typemap.entries <= _MAX_ENTRIES:
-        cells = [_NONE] * (stop - start)
-        for number, entry in enumerate(typemap.walk()):
-            index = entry.disp - start
-            cells[index : index + entry.form.itemsize] = _GLYPHS[number % len(_GLYPHS)] * entry.form.itemsize
-    else:
-        ranges = pieces(typemap, _MAX_DRAWN)
-        if ranges is None:
+    @property
+    def origin(self) -> int:
+        """The byte of an element with displacement 0, which may be outside the element."""
+        typemap = self.typemap
+        return 0 if typemap.true_lb >= 0 and typemap.true_ub <= typemap.extent else -typemap.true_lb
+
+    @cached_property
+    def obstacle(self) -> str:
+        """The reason why an array cannot hold the elements; "" if it can."""
+        if not self.typemap.entries:
+            return "it has no entries"
+        if self.is_spread and self.typemap.size > _MAX_ITEMSIZE:
+            return f"its {self.typemap.size} bytes are more than {_MAX_ITEMSIZE}"
+        if not self.fields:
+            return f"its {self.typemap.entries} entries of several types would be more than {_MAX_FIELDS} fields"
+        overlap = overlaps(self.typemap, 1, _MAX_STRETCHES)
+        if overlap is None:
+            return "it has too many pieces to tell that none overlap"
+        return "its entries overlap" if overlap else ""
+
+    @cached_property
+    def form(self) -> np.dtype | None:
+        """The structure with the fields f0, f1, ..., numbered in the order of the map; None if there is an obstacle."""
+        if self.obstacle:
             return None
-        cells = _cells(*_merge(ranges), range(start, stop, width))
-    text = "".join(cells)
-    for bound in sorted({typemap.lb, typemap.ub}, reverse=True):
-        index = -(-(bound - start) // width)
-        text = f"{text[:index]}|{text[index:]}"
-    return Picture(text, start, stop, width)
+        # NumPy exports buffers only of structures with fields in ascending order; the names keep the order of the map.
+        numbered = sorted(enumerate(self.fields), key=lambda item: item[1].disp)
+        names, entries = [f"f{i}" for i, _ in numbered], [entry for _, entry in numbered]
+        start, itemsize = (0, self.typemap.size) if self.is_spread else (self.origin, self.typemap.extent)
+        formats, offsets = [entry.form for entry in entries], [start + entry.disp for entry in entries]
+        return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": itemsize})
 
-
-def _cells(starts: np.ndarray, ends: np.ndarray, lows: range) -> list[str]:
-    """Return the characters of the cells that begin at `lows`: whether all, some or no bytes are in a piece."""
-    cells = []
-    for low in lows:
-        high = min(low + lows.step, lows.stop)
-        first = int(np.searchsorted(ends, low, side="right"))  # the first piece that ends in the cell or after it
-        if first == len(starts) or starts[first] >= high:
-            cells.append(_NONE)
+    @cached_property
+    def fields(self) -> tuple[Entry, ...]:
+        """The fields of the structure: the entries, joined if there are many; empty if they are still too many."""
+        # Entries of one type are joined if they are adjacent, for a spread element when packed.
+        if self.typemap.entries <= _MAX_FIELDS:
+            entries = self.typemap.walk()
         else:
-            cells.append(_ALL if starts[first] <= low and ends[first] >= high else _SOME)
-    return cells
+            entries = self._packed_entries() if self.is_spread else self.typemap.walk(stretches=True)
+        fields = tuple(map(_as_field, itertools.islice(entries, _MAX_FIELDS + 1)))
+        if len(fields) > _MAX_FIELDS:
+            return ()
+        if not self.is_spread:
+            return fields
+        disps = itertools.accumulate((entry.form.itemsize for entry in fields), initial=0)
+        return tuple(entry._replace(disp=disp) for entry, disp in zip(fields, disps, strict=False))
+
+    def _packed_entries(self) -> Iterator[Entry]:
+        """Yield the packed entries, joined where they have one type; nothing if the map has too many stretches."""
+        typemap = self.typemap
+        types = {inner.basic.name: inner.basic for inner in typemap.inside(lambda _: False) if inner.basic}
+        if len(types) == 1:
+            yield _repeated(next(iter(types.values())), typemap.entries)
+        elif typemap.stretches <= _MAX_STRETCHES:
+            for _, group in itertools.groupby(typemap.walk(stretches=True), key=lambda entry: entry.name):
+                entries = list(group)
+                yield _repeated(entries[0], sum(math.prod(entry.form.shape) for entry in entries))
 
 
-def _merge(ranges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return starts and ends of byte ranges in ascending order; ranges that touch or overlap are merged."""
-    if not len(ranges):
-        return ranges[:, 0], ranges[:, 1]
-    ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
-    ends = np.maximum.accumulate(ranges[:, 1])
-    last = np.flatnonzero(ranges[1:, 0] > ends[:-1])  # the ranges before a gap
-    return ranges[np.r_[0, last + 1], 0], ends[np.r_[last, len(ranges) - 1]]
+def _repeated(entry: Entry, count: int) -> Entry:
+    """Return an entry for `count` adjacent entries."""
+    return entry._replace(form=np.dtype((entry.form.base, (count,))))
+
+
+def _as_field(entry: Entry) -> Entry:
+    """Return an entry whose form has no fields: for a complex number of two binary16 an array of two numbers."""
+    base, shape = entry.form.base, entry.form.shape
+    if base.fields is None:
+        return entry
+    return entry._replace(form=np.dtype((base[0], (*shape, len(base.fields)))))

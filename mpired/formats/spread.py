@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpired.datatypes import Datatype, transfer
-from mpired.datatypes.typemap import Run, overlaps
+from mpired.datatypes.typemap import MOST_GAPS, Run, overlaps
 from mpired.errors import CountError, DatatypeError, UsageError
 from mpired.files import calls, copying
 from mpired.formats.array import Array, FlatReader, blocks
@@ -48,8 +48,8 @@ class Records:
 
     def part(self, start: int, count: int) -> Run:
         """Return the run of `count` elements from the element `start` on."""
-        extent = self.datatype.typemap.extent
-        return Run(self.datatype.typemap, self.offset + start * extent, count, extent)
+        typemap = self.datatype.typemap
+        return typemap.elements(count, self.offset + start * typemap.extent)
 
     @property
     def reach(self) -> tuple[int, int]:
@@ -72,7 +72,7 @@ class Records:
 
     def reserve_space(self, fd: int) -> None:
         """Set the size of a new file, and reserve its space, unless most of it would be gaps."""
-        (calls.allocate if self.end <= transfer.MOST_GAPS * self.nbytes else calls.set_size)(fd, self.end)
+        (calls.allocate if self.end <= MOST_GAPS * self.nbytes else calls.set_size)(fd, self.end)
 
     def check_starts(self) -> None:
         """Raise an error if an element starts before the file."""

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from mpired.datatypes import Datatype, transfer
-from mpired.datatypes.typemap import Run, overlaps
+from mpired.datatypes.typemap import overlaps
 from mpired.errors import UserOpError
 from mpired.ops.user import Properties, UserKernel
 
@@ -114,7 +114,7 @@ class _Operand:
     """A copy of elements with the layout of an MPI program, between canaries."""
 
     def __init__(self, which: int, block: np.ndarray, datatype: Datatype) -> None:
-        self._run = Run(datatype.typemap, 0, len(block), datatype.extent) if datatype.is_spread else None
+        self._run = datatype.typemap.elements(len(block)) if datatype.is_spread else None
         low, high = self._run.reach if self._run else (-datatype.origin, block.nbytes - datatype.origin)
         self._guarded = _guarded_bytes(which, high - low)  # different for both operands, the same for each call
         self._inside = self._guarded[_CANARY_BYTES:-_CANARY_BYTES]

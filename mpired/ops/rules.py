@@ -102,7 +102,7 @@ def _op_of_text(text: str, timeout: float | None, use: Use) -> Op:
 
 def _op_at_place(text: str, timeout: float | None) -> Op:
     """Return the op at a place: in a library, a Python file or a module."""
-    from mpired.ops import user  # noqa: PLC0415 - few ops are user-defined
+    from mpired.ops import clibrary, user  # noqa: PLC0415 - few ops are user-defined
 
     if library := re.fullmatch(_IN_LIBRARY, text, re.DOTALL):
         path, symbol, variant = library.groups(default="")
@@ -111,8 +111,6 @@ def _op_at_place(text: str, timeout: float | None) -> Op:
         if "/" not in path:
             raise UserOpError(text, f"a library needs a path; write ./{text}")
         check_file(path, text)
-        from mpired.ops import clibrary  # noqa: PLC0415 - only for a library
-
         load = clibrary.LargeCFunction if variant else clibrary.CFunction
         return table.user_op(text, user.UserKernel(f"{path}:{symbol}", load, path, timeout))
     home, _, name = text.rpartition(":")

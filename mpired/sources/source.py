@@ -5,6 +5,8 @@ While a reader waits for another machine, threads make its next reads.
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, Self, TypeAlias, TypeVar
@@ -223,7 +225,8 @@ class BlockReadAhead:
 
     def close(self) -> None:
         """End the threads; a thread that still waits for an answer is left alone."""
-        from concurrent.futures import wait  # noqa: PLC0415 - see `thread_pool`
-
-        wait(self._blocks.close(), _PATIENCE)
+        end = time.monotonic() + _PATIENCE
+        with contextlib.suppress(TimeoutError):
+            for read in self._blocks.close():
+                read.exception(end - time.monotonic())
         self._threads.shutdown(wait=False, cancel_futures=True)

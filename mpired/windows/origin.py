@@ -12,7 +12,6 @@ import numpy as np
 from mpired.context import BASE_NBYTES, RESERVED, STREAMED_BASE_NBYTES, Context
 from mpired.datatypes import Datatype, transfer
 from mpired.datatypes.datatype import tail
-from mpired.datatypes.typemap import Run
 from mpired.errors import CountError, DatatypeError, UsageError
 from mpired.files import calls
 from mpired.formats import Array, InputOptions, Model, RankObject, open_rank
@@ -203,7 +202,7 @@ def _open_derived(array: Array, derived: Datatype, first: int, count: int | None
             raise UsageError("`origin_count`", f"is needed, because {derived} has extent {typemap.extent}")
         count = available // typemap.extent + 1 if available >= 0 else min(array.nbytes, 1)
     # Checked before the positions of all elements are in memory: there may be any number.
-    start, stop = Run(typemap, first * itemsize, count, typemap.extent).reach if count * typemap.size else (0, 0)
+    start, stop = typemap.elements(count, first * itemsize).reach if count * typemap.size else (0, 0)
     if start < 0 or stop > array.nbytes:
         bounds = f"from byte {start} to {stop}"
         raise CountError(name, f"`origin_type` and `origin_count` reach {bounds}, but it has {array.nbytes} bytes")

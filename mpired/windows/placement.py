@@ -19,7 +19,7 @@ import numpy as np
 from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.datatype import tail
-from mpired.datatypes.typemap import Run, TypeMap, pieces
+from mpired.datatypes.typemap import TypeMap, pieces
 from mpired.errors import CountError, DatatypeError, DisplacementError, OverlapError, RangeError, UsageError
 from mpired.formats import Array, InputOptions, open_rank
 from mpired.formats.array import whole
@@ -292,7 +292,7 @@ class Placement(NamedTuple):
                 count = available if origin.entries is None else origin.entries
             return WindowSelection(np.array([start]), np.array([count]), itemsize)
         check_layout(window, "`target_type`")
-        name, elements = window.source.name, Run(self.typemap, start, count or 1, self.typemap.extent)
+        name, elements = window.source.name, self.typemap.elements(count or 1, start)
         # Checked before the positions of all elements are in memory: there may be any number.
         if elements.of.size and elements.copies:
             check_range(name, *elements.reach, window.nbytes)

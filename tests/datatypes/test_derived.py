@@ -32,7 +32,7 @@ def test_everything_that_goes_through_a_type_takes_a_hundred_levels(name):
     typemap = datatype.typemap
     entries = list(typemap.walk())
     assert [typemap.entry(i) for i in (0, typemap.entries - 1)] == [entries[0], entries[-1]]
-    _ = describe_datatype(datatype), typemap.unit, datatype.memory.fields, repr(datatype), overlaps(typemap, 2)
+    _ = describe_datatype(datatype), typemap.unit, typemap.memory.fields, repr(datatype), overlaps(typemap, 2)
     assert pickle.loads(pickle.dumps(datatype)) is datatype
     low, high = typemap.true_lb, typemap.true_ub
     octets = np.random.default_rng(6).integers(0, 256, high - low, dtype=np.uint8)

@@ -72,7 +72,7 @@ def test_blocks_do_not_show(block, tmp_path, monkeypatch):
              "hindexed([1,1],[0,100000],int)"]  # fmt: skip
     for text in texts:
         typemap, count = parse(text)[0].typemap, 9
-        low, high = transfer.Run(typemap, 0, count, typemap.extent).reach
+        low, high = typemap.elements(count).reach
         offset = max(0, -low)
         octets = np.random.default_rng(3).integers(0, 256, offset + high + 50, dtype=np.uint8).tobytes()
         (tmp_path / "a.bin").write_bytes(octets)
