@@ -250,7 +250,8 @@ LATE = {
     "mpired.datatypes.text": 6, "mpired.datatypes.typemap": 3, "mpired.engines.mpi": 3,
     "mpired.files.stores": 12, "mpired.formats.spread": 5, "mpired.ops.clibrary": 10, "mpired.ops.user": 13,
     "mpired.provenance": 5, "mpired.queries.drawing": 351, "mpired.sources.remote": 9,
-    "concurrent.futures": 3, "fractions": 2, "hashlib": 3, "logging": 2, "subprocess": 2, "tomllib": 3, "traceback": 0.6,
+    "concurrent.futures": 3, "fractions": 2, "hashlib": 3, "logging": 2, "subprocess": 2, "tomllib": 3,
+    "traceback": 0.6,
 }  # fmt: skip
 # Of extras.
 OPTIONAL = {"boto3", "botocore.exceptions", "dask", "distributed", "distributed.scheduler", "mpi4py", "obstore"} | {

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from mpired import interrupts, log
 from mpired.collectives.fold import Fold, PieceResult, Region, ResultFile, Writers
@@ -24,20 +24,17 @@ from mpired.engines.worker import be_quiet
 from mpired.errors import WorkerError
 from mpired.files import calls, copying
 from mpired.files.scratch import Compression, Scratch, StreamOutput
-from mpired.files.transaction import Output
+from mpired.files.transaction import Draft, Output
 from mpired.formats import ArrayLayout, Encoder, FlatLayout, Layout, decoding
 from mpired.formats.array import Array, stored_array
 from mpired.formats.cells import ResultArray
+from mpired.formats.missing import Missing
 from mpired.log import Progress, no_progress
 from mpired.ops import has_fill_value
 from mpired.ops.op import by_op, warn_of_overflow
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import local_fd
-
-if TYPE_CHECKING:
-    from mpired.files.transaction import Draft
-    from mpired.formats.missing import Missing
 
 _ALIGNMENT = 64  # of arrays in a scratch file
 
