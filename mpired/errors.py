@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import sys
+import sysconfig
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -258,8 +259,6 @@ def exit_status(error: MpiredError | OSError) -> int:
 
 def installation(*arguments: str) -> str:
     """Return the pip command that installs packages for the running interpreter."""
-    import sysconfig  # noqa: PLC0415 - for errors only
-
     python, packages = shlex.quote(sys.executable), shlex.join(arguments)
     make_venv, pip = "", f"{python} -m pip"
     if sys.prefix != sys.base_prefix:

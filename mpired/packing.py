@@ -16,8 +16,8 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 
 from mpired.context import BASE_NBYTES, Context
-from mpired.datatypes import Datatype, parse, repeated_unit
-from mpired.datatypes.typemap import transfer
+from mpired.datatypes import Datatype, parse, transfer
+from mpired.datatypes.derived import repeated_unit
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
 from mpired.files import calls, copying
 from mpired.files.lock import LockedTargets
@@ -282,7 +282,7 @@ def _open_packed(
     try:
         return _inspect(source, packed_inputs._replace(datatype=unit.datatype), inputs.count), unit
     except DatatypeError:
-        if datatype.memory.obstacle:
+        if datatype.typemap.memory.obstacle:
             raise
         element = PackedUnit(datatype, 1, datatype.packed_form.newbyteorder(inputs.order))
         with contextlib.suppress(DatatypeError):

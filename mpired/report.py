@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpired import codecs
 from mpired.datatypes import Datatype, Group, beside
-from mpired.datatypes.times import dtype_name
+from mpired.datatypes.dtypes import dtype_name
 from mpired.errors import MpiredWarning, OverflowWarning, SkippedWarning, number
 from mpired.formats import FlatLayout
 from mpired.formats.array import REGISTERED, stored_array

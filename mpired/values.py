@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import operator
 import os
@@ -165,8 +166,6 @@ def _names(value: Any) -> tuple[str, ...]:
         if not all(isinstance(name, str) for name in value):
             raise ValueError(f"{value!r} are not names")
         return tuple(value)
-    import csv  # noqa: PLC0415 - few commands need it
-
     try:
         names = next(csv.reader([value], strict=True)) if '"' in value else value.split(",")
     except csv.Error:
@@ -291,7 +290,7 @@ def times(*, zero: bool) -> Kind:
 
 
 _INDEX = r"[-+]?\d{1,19}"
-_PART = re.compile(rf"(?P<position>{_INDEX})|({_INDEX})?\s*:\s*({_INDEX})?\s*(?::\s*({_INDEX})?)?", re.ASCII)
+_PART = rf"(?P<position>{_INDEX})|({_INDEX})?\s*:\s*({_INDEX})?\s*(?::\s*({_INDEX})?)?"
 
 
 def parsed_index(name: str, text: str, shape: tuple[int, ...]) -> list[int | slice]:
@@ -306,7 +305,7 @@ def parsed_index(name: str, text: str, shape: tuple[int, ...]) -> list[int | sli
     parts[ellipsis : ellipsis + 1] = [":"] * (len(shape) - count)
     index: list[int | slice] = []
     for axis, (part, dim) in enumerate(zip(parts, shape, strict=True)):
-        match = _PART.fullmatch(part)
+        match = re.fullmatch(_PART, part, re.ASCII)
         bounds = [None if bound is None else int(bound) for bound in match.groups()[1:]] if match else []
         if match is None or bounds[2] == 0:
             raise UsageError(subject, f"{part!r} is not an index; write a number, START:STOP or START:STOP:STEP")

@@ -11,7 +11,7 @@ import pytest
 from command import run
 from rows import check_refused
 
-from mpired import machine
+from mpired import context
 
 A_B = "/proc/self/cgroup", "0::/a/b\n"
 # Quotas of control groups, by group, of version 2; and the processors that they leave of 64.
@@ -40,7 +40,7 @@ def files(monkeypatch) -> dict[str, str]:
             raise FileNotFoundError(2, "No such file or directory", path)
         return io.StringIO(files[str(path)])
 
-    monkeypatch.setattr(machine, "open", open_one, raising=False)
+    monkeypatch.setattr(context, "open", open_one, raising=False)
     return files
 
 
@@ -49,24 +49,24 @@ def test_quotas_of_control_groups(files):
     for quotas, _ in QUOTAS:
         files.clear()
         files.update([A_B, *((f"/sys/fs/cgroup{group}/cpu.max", text) for group, text in quotas.items())])
-        found.append((quotas, machine.usable_cores()))
+        found.append((quotas, context.usable_cores()))
     assert found == QUOTAS
     version_1 = {"-1": 64, "250000": 3, "100000": 1, "junk": 64}
     files.clear()
     files.update({"/proc/self/cgroup": IN_GROUP_1, f"{GROUP_1}/cpu.cfs_period_us": "100000\n"})
     for quota, count in version_1.items():
         files[f"{GROUP_1}/cpu.cfs_quota_us"] = quota
-        assert machine.usable_cores() == count, quota
+        assert context.usable_cores() == count, quota
 
 
 def test_smallest_limit_counts(files, monkeypatch):
-    assert machine.usable_cores() == 64
+    assert context.usable_cores() == 64
     files.update([A_B, ("/sys/fs/cgroup/a/cpu.max", "500000 100000")])
-    assert machine.usable_cores() == 5
+    assert context.usable_cores() == 5
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "4")
-    assert machine.usable_cores() == 4
+    assert context.usable_cores() == 4
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {1, 2})
-    assert machine.usable_cores() == 2
+    assert context.usable_cores() == 2
 
 
 def test_memory_of_control_groups(files):
@@ -84,7 +84,7 @@ def test_memory_of_control_groups(files):
         files.clear()
         files.update({"/proc/self/cgroup": f"4:memory:/m\n{A_B[1]}"})
         files.update((f"/sys/fs/cgroup{path}", text) for path, text in limits.items())
-        assert machine.usable_memory.__wrapped__() == expected, limits
+        assert context.usable_memory.__wrapped__() == expected, limits
 
 
 def test_the_memory_of_the_control_group_is_the_default(tmp_path, monkeypatch):

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from mpired import log
-from mpired.api.outcome import as_arrays
-from mpired.api.signatures import as_path, as_rank, as_ranks, with_options
+from mpired.api.signatures import as_path, as_rank, as_ranks, shaped, with_options
 from mpired.attempts import retry
 from mpired.collectives.call import plan_call, plan_fold
 from mpired.collectives.request import Request, read_request
@@ -18,6 +19,7 @@ from mpired.collectives.table import COLLECTIVES, DEFAULTS
 from mpired.context import Context
 from mpired.engines import connected
 from mpired.errors import UsageError
+from mpired.formats import Array, Model
 from mpired.ops import OpLike, Ops, is_list, labels
 from mpired.options import PathLike, Rank, Several, checked
 from mpired.ranks.order import ordered, rank_list
@@ -72,7 +74,7 @@ def _results(request: Request, *, by_op: bool) -> list[list[Any]]:
         arrays: list[Any] = [None] * len(group.receivers)
         with folded(plan_fold(group), group.shares, None, request.inputs.context) as (_, results):
             for share, buffers in zip(group.shares, results, strict=True):
-                result: Any = as_arrays(buffers, model_of(group, share))
+                result: Any = _as_arrays(buffers, model_of(group, share))
                 if by_op:
                     result = (arrays[share.rank] or {}) | {labels(request.ops)[share.fields[0].op]: result}
                 arrays[share.rank] = result
@@ -124,6 +126,17 @@ def reduce(ranks: Ranks, op: Ops, *, output: PathLike | None = None, context: Co
     >>> mpired.reduce(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op=["mean", "max"])["mean"][:3]
     array([2.5, 6.5, 1.5])
     """
+
+
+def _as_arrays(results: Sequence[Array], model: Model) -> np.ndarray | dict[str, np.ndarray]:
+    """Return the results with the shapes of a model: an array, or a dict with several results and kept arrays."""
+    arrays = {}
+    for result, buffer in zip(results, model.buffers, strict=True):
+        array = shaped(result, buffer.shape, fortran_order=buffer.fortran_order, form=buffer.form)
+        arrays[next(iter(buffer.columns), result.name)] = array
+    if model.kept is not None:
+        arrays |= {**model.kept.arrays(), **model.cells.values}
+    return arrays if len(arrays) > 1 else next(iter(arrays.values()))
 
 
 @_documented

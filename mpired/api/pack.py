@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpired.api.outcome import shaped
-from mpired.api.signatures import as_path, with_options
+from mpired.api.signatures import as_path, shaped, with_options
 from mpired.attempts import retry
 from mpired.context import Context
 from mpired.errors import UsageError

@@ -1,4 +1,4 @@
-"""Arguments of the Python API: keywords and their documentation from the table of options, paths, and ranks."""
+"""Arguments and results of the Python API: keywords and their documentation from the table of options, arrays."""
 
 from __future__ import annotations
 
@@ -17,9 +17,14 @@ import numpy as np
 
 from mpired import interrupts
 from mpired.context import Context
+from mpired.datatypes import TIMES, Datatype
+from mpired.datatypes.dtypes import as_times
 from mpired.errors import MpiredError, UsageError
 from mpired.files.urls import signed
+from mpired.formats import Array
+from mpired.formats.convert import in_form, same_layout
 from mpired.formats.memory import ArrayRank, OpenFile, RankObject
+from mpired.formats.missing import masked
 from mpired.log import log_steps, no_progress, progress_from
 from mpired.options import Group, Option, checked, keyword, rows
 from mpired.ranks.order import RankArgument
@@ -156,6 +161,42 @@ def as_ranks(ranks: object, option: str = "ranks", rank_name: str = "rank {}") -
             raise UsageError(item, f"is a pattern, and there is no such file; use sorted(glob.glob({item!r}))")
         arguments.append(argument)
     return arguments
+
+
+def shaped(
+    result: Array,
+    shape: tuple[int, ...] | None,
+    *,
+    fortran_order: bool,
+    form: np.dtype | None = None,  # the form of structures in the rank
+) -> np.ndarray:
+    """Read a result into a new array, which is masked if nulls are allowed."""
+    block = np.empty(result.count, result.datatype.form)
+    with contextlib.closing(result.open()) as reader:
+        valid = reader.read(0, block)
+    mask = None if valid is None else ~valid
+    return in_shape(as_numpy(block, result.datatype, form), mask, shape, fortran_order=fortran_order)
+
+
+def in_shape(
+    elements: np.ndarray, mask: np.ndarray | None, shape: tuple[int, ...] | None, *, fortran_order: bool
+) -> np.ndarray:
+    """Return elements in a shape, or with one dimension if it is None; with a mask, a masked array."""
+    order: Any = "F" if fortran_order else "C"
+    shape = elements.shape if shape is None else shape
+    elements = elements.reshape(shape, order=order)
+    return elements if mask is None else masked(elements, mask.reshape(shape, order=order))
+
+
+def as_numpy(block: np.ndarray, datatype: Datatype, form: np.dtype | None) -> np.ndarray:
+    """Return elements with the dtype of a NumPy program: bool, datetime64, or the form of the rank's structures."""
+    if datatype.is_bool:
+        return block.astype(bool)
+    if datatype.group in TIMES:
+        return as_times(block, datatype)
+    if form is None or form == block.dtype:
+        return block
+    return block.view(form) if same_layout(form, datatype) else in_form(block, form)
 
 
 def _hide_queries(value: Any) -> Any:

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mpired.api.outcome import as_numpy, in_shape
-from mpired.api.signatures import as_path, as_rank, with_options
+from mpired.api.signatures import as_numpy, as_path, as_rank, in_shape, with_options
 from mpired.attempts import retry
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError

@@ -18,13 +18,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem, shell_complete, split_arg_string
 
 from mpired import __version__
-from mpired.cli import messages, signals
+from mpired.cli import messages
 from mpired.errors import LONGEST_REASON, MpiredError, UnconfirmedError, UsageError, shortened, without_secrets
 from mpired.files import calls
 from mpired.files.urls import signed
@@ -71,9 +72,51 @@ _MODULES = ("collectives", "windows", "queries", "packing", "reference")
 _COMMANDS = {name: module for module, group in zip(_MODULES, _GROUPS.values(), strict=True) for name in group}
 _NUMPY_NBYTES = 88 << 20  # of address space; with less BLAS ends the process when NumPy is imported, or crashes
 _BROKEN_PIPE = 141
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SIMILARITY = 0.75  # of a suggestion: one wrong letter of four
 COMPLETION = "_MPIRED_COMPLETE"
 """The environment variable with which a shell requests completions."""
+
+
+class Interrupted(BaseException):
+    """Raised with the number of a signal that ends the command; not an `Exception`, so that only `main` catches it."""
+
+
+class _Signals:
+    """The signals of this process: before the commit they end the command without a change, then they are ignored."""
+
+    early: Sequence[int] = ()  # signals before `install`; `__main__` appends them
+    interruption: Interrupted | None = None
+    outcome = "no result was written"  # the state of the files after an interruption, for the message
+    is_committed = False  # whether the result is in place
+
+    def install(self) -> None:
+        """Raise `Interrupted` at the signals that end the command, except ignored ones; at once for an early signal."""
+        # Called after the imports: an exception within an import is lost, or becomes an ImportError.
+        for number in _ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._interrupt)
+        early, self.early = self.early, ()
+        if early:
+            self._interrupt(early[-1], None)
+
+    def _interrupt(self, number: int, _frame: FrameType | None) -> NoReturn:
+        self.ignore()  # a second ctrl-C must not disturb the cleanup
+        self.interruption = Interrupted(number)
+        raise self.interruption
+
+    def ignore(self) -> None:
+        """Ignore the signals that would end the command."""
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)
+
+    def commit(self) -> None:
+        """Record that the result is in place: signals are ignored, and errors have the status of a result."""
+        self.is_committed = True
+        self.ignore()
+
+
+signals = _Signals()
 
 
 class _Commands(click.Group):
@@ -162,7 +205,7 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None, came: list[int] | None = None) -> int:
     """Run the command, flush its output, and return its exit status; `came` gets signals before the handlers."""
-    signals.state.early = () if came is None else came
+    signals.early = () if came is None else came
     _prepare_streams()
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
@@ -175,8 +218,8 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
             status = _run(arguments)
         messages.print_warnings(messages.pending_warnings)  # of a command without a summary
         click.echo(nl=False)  # flushes
-    except signals.Interrupted as interrupted:
-        (number,), reason = interrupted.args, f"interrupted; {signals.state.outcome}"
+    except Interrupted as interrupted:
+        (number,), reason = interrupted.args, f"interrupted; {signals.outcome}"
         status = messages.KILLED + number
         failure = messages.Failure(type(interrupted).__name__, MpiredError.mpi_class, status, "", reason)
         messages.print_failure(failure, cli, arguments)
@@ -198,7 +241,7 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
 
 def _fail(failure: messages.Failure, arguments: Sequence[str], *hints: str) -> int:
     """Print the failure of the command and return its status; after the commit that is the status of the result."""
-    if signals.state.is_committed and failure.exit_status != UnconfirmedError.exit_status:
+    if signals.is_committed and failure.exit_status != UnconfirmedError.exit_status:
         reason = f"{failure.reason}; that was after the result was in place, do not repeat"
         failure = failure._replace(reason=reason, exit_status=UnconfirmedError.exit_status)
     messages.print_failure(failure, cli, arguments, [*hints, messages.environment_options()])
@@ -231,8 +274,8 @@ def _run(arguments: Sequence[str]) -> int:
         failure = messages.Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
         return _fail(failure, arguments, f"see `{command} --help`")
     except Exception:
-        if signals.state.interruption is not None:  # the import of a library has turned it into another error
-            raise signals.state.interruption from None
+        if signals.interruption is not None:  # the import of a library has turned it into another error
+            raise signals.interruption from None
         raise
     return 0
 

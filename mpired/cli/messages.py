@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import json
 import os
 import re
 import shlex
@@ -83,8 +84,6 @@ def print_output(text: str) -> None:
 def print_answer(value: object, lines: Iterable[str]) -> None:
     """Print the answer of a command on standard output: a value as JSON, or lines; with flags for keywords."""
     if report()["as_json"]:
-        import json  # noqa: PLC0415 - here and below only for JSON
-
         print_output(json.dumps(_json_with_flags(value), indent=1))
         return
     for line in lines:
@@ -180,8 +179,6 @@ def _warning_messages() -> list[str]:
 
 def json_line(fields: Mapping[str, Any]) -> str:
     """Return a line of JSON with the version, the seconds since the start, and these fields."""
-    import json  # noqa: PLC0415
-
     line = json.dumps({"version": __version__, "seconds": round(time.monotonic() - _START, 3), **fields})
     return without_secrets(line)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from mpired.cli.messages import with_flags
 from mpired.datatypes import TIMES, Group, beside
-from mpired.datatypes.times import dtype_name
+from mpired.datatypes.dtypes import dtype_name
 from mpired.errors import escaped, number
 from mpired.files import calls
 from mpired.formats import Array, RankFile, format_named

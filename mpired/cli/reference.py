@@ -17,18 +17,20 @@ from mpired import datatypes
 from mpired.cli import COMPLETION, cli, params, signals
 from mpired.cli.messages import STATUSES, print_answer, print_message, print_output, print_summary, report
 from mpired.datatypes import DATATYPES, Datatype, Group, parse
-from mpired.datatypes.times import FAMILIES
-from mpired.datatypes.typemap import picture
-from mpired.engines import ENGINES, LOCAL, Engine, connected, probe, userops
-from mpired.errors import UsageError, escaped, installation, number
+from mpired.datatypes.dtypes import FAMILIES
+from mpired.datatypes.predefined import canonical
+from mpired.datatypes.transfer import draw
+from mpired.engines import ENGINES, LOCAL, Engine, connected, probe
+from mpired.errors import MpiredError, UsageError, escaped, installation, number
 from mpired.files.copying import copy_into
 from mpired.formats.rank import dtype_text
-from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, native
+from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, check_file, native, resolve, user, user_op
 from mpired.options import ENGINE, FLAGS, SUMMARY
 from mpired.queries.elements import in_json
 from mpired.sources.open import open_source
 
 _ALL_OPS = (*OPS, *STATISTICS)
+_LISTING_TIMEOUT = 10.0  # seconds to load an op for a list of ops
 _LETTERS = {
     Group.C_INTEGER: "i",
     Group.FORTRAN_INTEGER: "f",
@@ -73,7 +75,7 @@ def ops(*, file: str | None, matrix: bool) -> None:
     name = (file or "").upper().removeprefix("MPI_")
     if file and any(op.name == name for op in _ALL_OPS) and not os.path.exists(file):
         raise UsageError(file, "is an op, and there is no such file; `mpired ops` alone lists all ops")
-    user_ops = list(userops.in_file(file) if file else userops.installed())
+    user_ops = list(_ops_in_file(file) if file else _installed_ops())
     rows = [] if file else [*map(_op_row, _ALL_OPS)]
     defaults = dict.fromkeys(_op_row(OPS[0])) | {"uses": ["reduce"], "groups": [], "options": [], "compiled": []}
     lines: list[str] = []
@@ -87,6 +89,38 @@ def ops(*, file: str | None, matrix: bool) -> None:
     print_answer(rows + [in_json(defaults | op) for op in user_ops], [*lines, *map(_user_line, user_ops)])
     if file and not user_ops and not report()["as_json"]:
         print_message(f"{file}: no function in it is decorated with @mpired.op")
+
+
+def _installed_ops() -> Iterator[dict[str, Any]]:
+    """Describe the installed user-defined ops; a broken package has an entry with its error."""
+    predefined = {op.name for op in OPS}
+    for name, points in sorted(user.entry_points().items()):
+        place = ", ".join(point.value for point in points)
+        if canonical(name) in predefined:
+            yield _user_row(name, place, error="hidden by the predefined op of that name")
+            continue
+        try:
+            op = cast("Op", resolve(name, _LISTING_TIMEOUT))
+            properties = probe.in_worker(probe.properties, op.kernel, op)
+        except MpiredError as error:
+            yield _user_row(name, place, error=error.reason)
+        else:
+            yield _user_row(name, place, properties)
+
+
+def _ops_in_file(path: str) -> Iterator[dict[str, Any]]:
+    """Describe the ops that a Python file defines with `mpired.op`."""
+    check_file(path, path)
+    file_op = user_op(path, user.UserKernel(path, user.load, timeout=_LISTING_TIMEOUT))  # for errors
+    for name, properties in probe.in_worker(partial(user.decorated_ops, timeout=_LISTING_TIMEOUT), path, file_op):
+        yield _user_row(properties.name or name, f"{path}:{name}", properties)
+
+
+def _user_row(
+    name: str, place: str, properties: user.Properties | None = None, error: str | None = None
+) -> dict[str, Any]:
+    row = (properties or user.Properties())._replace(name=name)
+    return {"name": name, "place": place} | row._asdict() | {"error": error}
 
 
 def _user_line(op: dict[str, Any]) -> str:
@@ -218,7 +252,7 @@ def types(*, text: str | None, types: str | None, value_index: tuple[str, str] |
 
 def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict[str, Any]:
     """Return the description of a datatype in a byte order for JSON; a long type map without its middle."""
-    typemap, drawing, numpy_name = datatype.typemap, picture.draw(datatype.typemap), datatype.numpy_name
+    typemap, drawing, numpy_name = datatype.typemap, draw(datatype.typemap), datatype.numpy_name
     # MPI_Type_get_envelope: NAMED, the constructor, or VALUE_INDEX for an unnamed pair.
     constructor = "VALUE_INDEX" if datatype.parts else datatype.name.partition("(")[0].upper()
     combiner = "NAMED" if datatype.is_named else constructor
@@ -237,7 +271,7 @@ def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict
         "type_map": [[entry.name, entry.disp] for entry in map(typemap.entry, entries)],
         "numpy": None if datatype.dtype is None else dtype_text(datatype.dtype, byte_order),
         "numpy_is_packed": datatype.is_spread,
-        "no_numpy": datatype.memory.obstacle if datatype.dtype is None else None,
+        "no_numpy": datatype.typemap.memory.obstacle if datatype.dtype is None else None,
         "external32": typemap.external,
         "picture": None if drawing is None else drawing._asdict(),
     }

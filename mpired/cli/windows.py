@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from mpired import attempts
-from mpired.api.outcome import as_numpy
+from mpired.api.signatures import as_numpy
 from mpired.cli import messages, params, signals
 from mpired.context import Context
 from mpired.errors import UsageError, escaped
@@ -142,7 +142,7 @@ def _split(windows: tuple[str, ...], arguments: tuple[str, ...]) -> tuple[tuple[
     if not windows and not arguments:
         raise UsageError("TARGET", "is missing; name the file to change, and then the origins")
     windows, origins = (windows, arguments) if windows else (arguments[:1], arguments[1:])
-    signals.state.outcome = f"{', '.join(windows)} {'are as they were' if windows[1:] else 'is as it was'}"
+    signals.outcome = f"{', '.join(windows)} {'are as they were' if windows[1:] else 'is as it was'}"
     return windows, origins
 
 
@@ -216,7 +216,7 @@ def recover(*, files: tuple[str, ...], **options: Any) -> None:
     whose log is whole was committed, and is finished; otherwise the file has not changed, and the log is removed.
     --discard --force gives a committed change up: the file may stay half changed.
     """
-    signals.state.outcome = "repeat it for the files that have no line yet"
+    signals.outcome = "repeat it for the files that have no line yet"
     nothing = "nothing" if options["only_list"] else "nothing to do"
     errors: list[OSError] = []  # of standard output; the next files are recovered nevertheless
     is_change_unprinted = False  # whether standard output lacks the line of a changed file

@@ -24,7 +24,7 @@ from mpired.files.places import check_are_data, existing_output_errors, is_strea
 from mpired.files.scratch import Scratch
 from mpired.files.transaction import Output, Transaction, open_output
 from mpired.files.update import ChangedFile
-from mpired.files.urls import is_url
+from mpired.files.urls import is_url, sending_nbytes
 from mpired.formats import Array, ArrayLayout, RankObject
 from mpired.options import Options
 from mpired.sources.open import check_no_input
@@ -232,8 +232,6 @@ def plan_fold(group: GroupPlan, results: tuple[Result, ...] = (), *, nlocked: in
         compression = result.compression.nbytes if result.compression else 0
         encoding = max(encoding, result.format.encoding_nbytes + compression)
     if any("://" in result.path and is_url(result.path) for result in results):
-        from mpired.files.stores import sending_nbytes  # noqa: PLC0415 - most results are files
-
         nbytes = sum(array.count * array.datatype.itemsize for array in group.senders[0].buffers)
         encoding = max(encoding, sending_nbytes(nbytes))
     noutputs, request = max(len(group.shares), len(results)), group.request

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from mpired.collectives.table import Share, arrays_in, operand
 from mpired.context import BASE_NBYTES, NO_LIMITS, RESERVED, STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
-from mpired.engines import LOCAL, Engine, Limits
+from mpired.engines import LOCAL, Engine, Limits, probe
 from mpired.engines.table import IN_FLIGHT, SMALL_NBYTES, Lines
 from mpired.errors import UsageError
 from mpired.files import calls, mounts
@@ -220,8 +220,6 @@ class _Planner:
         if self.is_small or self.nsequential:
             self.engine = LOCAL
             return
-        from mpired.engines import probe  # noqa: PLC0415 - of few commands
-
         datatypes = [ranks[0].datatype for ranks in self.buffers]
         for op in [op for op in ops if op.user] or ops[:1]:  # every worker inspects some of the ranks
             probe.check(engine.runner, op, sources, datatypes)

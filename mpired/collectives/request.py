@@ -17,7 +17,8 @@ from mpired import datatypes, log, ops
 from mpired.collectives.table import Collective, operand
 from mpired.context import Context
 from mpired.datatypes import DATATYPES, Datatype, Group
-from mpired.datatypes.pairs import INDICES, VALUES, column_names
+from mpired.datatypes.predefined import INDICES, VALUES, column_names
+from mpired.engines import probe
 from mpired.errors import DatatypeError, InputWarning, OpError, UsageError
 from mpired.formats import Format, InputOptions, RankFile, decoding, format_named
 from mpired.formats.array import UNKNOWN_COUNT, with_stored
@@ -232,10 +233,8 @@ def _resolve(arguments: Sequence[ops.OpLike], options: Options) -> tuple[ops.Op,
             settings["accumulate_in"] = None
         ruled = ops.with_rules(op, settings)
         if ruled.isolated:
-            from mpired.engines import userops  # noqa: PLC0415 - only for user-defined ops
-
             with step("loading the op"):  # in a worker, to learn its properties
-                ruled = userops.load(ruled, commute=options["commute"])
+                ruled = probe.load(ruled, commute=options["commute"])
         for name in _USER_OP_OPTIONS if not ruled.user else ():
             if settings[name] is not None:
                 raise UsageError(f"`{name}`", f"is for user-defined ops; {ruled} is predefined")

@@ -16,7 +16,7 @@ from mpired.collectives.plan import Result
 from mpired.collectives.request import Request
 from mpired.collectives.table import BEFORE, OpField, Share, arrays_in, operand
 from mpired.datatypes import Datatype, Group
-from mpired.datatypes.pairs import FIELDS, VALID, column_name
+from mpired.datatypes.predefined import FIELDS, VALID, column_name
 from mpired.errors import CountError, UsageError
 from mpired.files import calls
 from mpired.files.places import is_stream

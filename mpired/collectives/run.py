@@ -11,33 +11,30 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from mpired import interrupts, log
 from mpired.collectives.fold import Fold, ProgressReport, Region, ResultFile, Writers
 from mpired.collectives.plan import Plan, Result, Segment
 from mpired.collectives.table import Share, arrays_in, operand
 from mpired.context import Context
-from mpired.datatypes.pairs import VALID
-from mpired.engines import LOCAL, pool
+from mpired.datatypes.predefined import VALID
+from mpired.engines import LOCAL, pool, probe
 from mpired.engines.worker import be_quiet
 from mpired.errors import WorkerError
 from mpired.files import calls, copying
 from mpired.files.scratch import Scratch, StreamOutput
-from mpired.files.transaction import Output
+from mpired.files.transaction import Draft, Output
 from mpired.formats import ArrayLayout, Encoder, FlatLayout, Layout, decoding
 from mpired.formats.array import Array, stored_array
 from mpired.formats.cells import ResultArray
+from mpired.formats.missing import Missing
 from mpired.log import Progress, no_progress
 from mpired.ops import has_fill_value
 from mpired.ops.op import by_op, warn_of_overflow
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import local_fd
-
-if TYPE_CHECKING:
-    from mpired.files.transaction import Draft
-    from mpired.formats.missing import Missing
 
 _ALIGNMENT = 64  # of arrays in a scratch file
 
@@ -187,8 +184,6 @@ def fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> Plan:
     drafts = [target.file for target in targets if target.file.inode[1]]
     # Workers of a launcher write several results themselves, if all of them can write into the folders.
     if plan.engine.is_launched and len(drafts) >= max(2, len(targets)):
-        from mpired.engines import probe  # noqa: PLC0415 - for other machines only
-
         sample = {os.path.dirname(draft.path): draft for draft in drafts}  # a draft in each folder
         is_sent = not probe.all_write(plan.engine.runner, list(sample.values()))
     is_function, pieces = any(op.is_function for op in plan.ops), list[ProgressReport]()
@@ -285,10 +280,8 @@ def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: C
             if not pool.is_crash(error):
                 raise
             if isolated := [op for op in plan.ops if op.isolated]:
-                from mpired.engines import userops  # noqa: PLC0415 - only for user-defined ops
-
                 # One of them has ended the worker, but which one is unknown.
-                raise userops.crash_error(isolated[0]._replace(name=", ".join(map(str, isolated))), error) from None
+                raise probe.crash_error(isolated[0]._replace(name=", ".join(map(str, isolated))), error) from None
             decoding.check(rank for ranks in plan.buffers for rank in ranks)  # raises if a damaged file has ended it
             raise
     sources = (buffer.source for ranks in plan.buffers for buffer in ranks)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mpired import datatypes, ops
-from mpired.datatypes.pairs import FIELDS, column_name, column_names, field_type
+from mpired.datatypes.predefined import FIELDS, column_name, column_names, field_type
 from mpired.errors import CountError, RootError
 from mpired.formats import Array
 from mpired.formats.array import stored_array

@@ -15,15 +15,14 @@ from mpired.datatypes.dtypes import (
     numeric_form,
     pair_fields,
     rename_fields,
-    repeated_unit,
     structure,
+    time_type,
 )
-from mpired.datatypes.pairs import value_index
-from mpired.datatypes.times import time_type
+from mpired.datatypes.predefined import value_index
 
 if TYPE_CHECKING:
-    from mpired.datatypes.text.definitions import Definitions as definitions  # noqa: N813 - it is called
-    from mpired.datatypes.text.parse import parse
+    from mpired.datatypes.text import Definitions as definitions  # noqa: N813 - it is called
+    from mpired.datatypes.text import parse
 
 __all__ = [
     "DATATYPES",
@@ -38,7 +37,6 @@ __all__ = [
     "pair_fields",
     "parse",
     "rename_fields",
-    "repeated_unit",
     "value_index",
     "value_type",
 ]  # fmt: skip
@@ -47,9 +45,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Return a predefined datatype by its MPI name, such as `mpired.datatypes.DOUBLE`."""
     if name in {"definitions", "parse"}:
-        from mpired.datatypes.text import definitions, parse  # noqa: PLC0415 - most files store their datatype
+        from mpired.datatypes import text  # noqa: PLC0415 - most files store their datatype
 
-        return definitions.Definitions if name == "definitions" else parse.parse
+        return text.Definitions if name == "definitions" else text.parse
     try:
         return get(name)
     except KeyError:
@@ -69,9 +67,9 @@ def _reduce(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object, 
 
 
 def _parse(text: str) -> Datatype:
-    from mpired.datatypes.text.parse import parse  # noqa: PLC0415 - only for datatypes whose name is parsed
-
-    return parse(text)[0]
+    """Return the datatype of a text; loads the parser."""
+    datatype: Datatype = __getattr__("parse")(text)[0]
+    return datatype
 
 
 copyreg.pickle(Datatype, _reduce)

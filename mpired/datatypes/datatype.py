@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from mpired.datatypes import external32
 from mpired.errors import DatatypeError, shortened
 
 if TYPE_CHECKING:  # few elements are derived
-    from mpired.datatypes.typemap.memory import MemoryForm
-    from mpired.datatypes.typemap.typemap import Entry, TypeMap
+    from mpired.datatypes.typemap import Entry, TypeMap
 
 
 class Group(enum.Flag):
@@ -114,22 +114,15 @@ class Datatype:
     def dtype(self) -> np.dtype | None:
         """The NumPy form of an element in native byte order with padding; None if NumPy has none."""
         if self.plain is None and self.structure is not None:
-            return self.memory.form
+            return self.structure.memory.form
         return self.plain
-
-    @cached_property
-    def memory(self) -> MemoryForm:
-        """The form of the elements of a derived datatype in arrays."""
-        from mpired.datatypes.typemap.memory import MemoryForm  # noqa: PLC0415 - only for derived datatypes
-
-        return MemoryForm(self.typemap)
 
     @cached_property
     def typemap(self) -> TypeMap:
         """The basic types of an element with their displacements: one for a number, two for a pair."""
         if self.structure is not None:
             return self.structure
-        from mpired.datatypes.typemap.typemap import Run, basic, combined  # noqa: PLC0415 - only for derived datatypes
+        from mpired.datatypes.typemap import Run, basic, combined  # noqa: PLC0415 - only for derived datatypes
 
         if not self.parts:
             return basic(self.name.lower(), self.form)
@@ -143,7 +136,7 @@ class Datatype:
             return self.dtype
         reason = f"is not available: NumPy has no {self.nbytes}-byte {self.group.title} type like it"
         if self.structure is not None:
-            reason = f"has no NumPy form: {self.memory.obstacle}"
+            reason = f"has no NumPy form: {self.structure.memory.obstacle}"
         raise DatatypeError(str(self), reason)
 
     @property
@@ -154,7 +147,7 @@ class Datatype:
     @cached_property
     def is_spread(self) -> bool:
         """Whether arrays hold the elements packed, because NumPy cannot hold them as structures one extent apart."""
-        return self.plain is None and self.structure is not None and self.memory.is_spread
+        return self.plain is None and self.structure is not None and self.structure.memory.is_spread
 
     @cached_property
     def itemsize(self) -> int:
@@ -164,7 +157,7 @@ class Datatype:
     @property
     def origin(self) -> int:
         """The byte of the NumPy form that has displacement 0; for a derived datatype it may be outside the form."""
-        return 0 if self.structure is None else self.memory.origin
+        return 0 if self.structure is None else self.structure.memory.origin
 
     @cached_property
     def extent(self) -> int:
@@ -220,14 +213,12 @@ class Datatype:
     @cached_property
     def external_form(self) -> np.dtype:
         """The NumPy form of an element in external32, without padding (MPI-4.1, 14.5.2)."""
-        from mpired.datatypes import external32  # noqa: PLC0415 - few files are in external32
-
         return self._consecutive(lambda entry: external32.form(entry.name, entry.form))
 
     def _consecutive(self, form_of: Callable[[Entry], np.dtype]) -> np.dtype:
         if self.structure is None and not self.parts:
             return form_of(self.typemap.entry(0))
-        entries = self.memory.fields
+        entries = self.typemap.memory.fields
         forms = [form_of(entry) for entry in entries]
         *offsets, nbytes = itertools.accumulate((form.itemsize for form in forms), initial=0)
         # The names of the form are in the order of the displacements.

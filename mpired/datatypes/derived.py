@@ -11,9 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
-from mpired.datatypes.pairs import value_index
-from mpired.datatypes.typemap.typemap import Run, TypeMap, bounded, check_range, combined
+from mpired.datatypes.dtypes import BY_NAME
+from mpired.datatypes.predefined import value_index
+from mpired.datatypes.typemap import Run, TypeMap, bounded, check_range, combined
 from mpired.errors import DatatypeError
 
 MAX_LENGTH = 32 << 10
@@ -219,3 +222,23 @@ CONSTRUCTORS = {
     "pair": Constructor("pair", ("type", "type"), _make_pair),
     **{name: Constructor(name, tuple(kinds.split()), _derived(name, build)) for name, kinds, build in _ROWS},
 }
+
+
+def repeated_unit(datatype: Datatype) -> Datatype:
+    """Return the datatype of the shortest sequence of entries that a datatype repeats: a number, pair or structure."""
+    unit = datatype.typemap.unit
+    if not unit:
+        count = datatype.typemap.entries
+        reason = f"its {count} entries do not make a structure that NumPy can hold; use `to='raw'`"
+        raise DatatypeError(f"{datatype}", reason)
+    types = tuple(BY_NAME[entry.name.upper()] for entry in unit)
+    if len(types) == 1:
+        return types[0]
+    pair = value_index(*types) if len(types) == 2 else None  # noqa: PLR2004 - value and index
+    if pair is not None:
+        return pair
+    aligned = np.dtype([(f"f{i}", component.form) for i, component in enumerate(types)], align=True)
+    disps = tuple(field[1] for field in (aligned.fields or {}).values())
+    structure_type = CONSTRUCTORS["struct"].make((1,) * len(types), disps, types)
+    _ = structure_type.form  # raises an error if NumPy has none
+    return structure_type

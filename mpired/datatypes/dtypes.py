@@ -1,6 +1,11 @@
 """All predefined datatypes by name, and the datatypes of NumPy dtypes.
 
 A dtype has the datatype of the same components: names of fields, offsets and byte order make no difference.
+
+MPI has no datatypes of times: timestamps, dates, times of day and durations, of Arrow and NumPy. An element is an
+integer: a number of units since midnight or an epoch. Each unit and zone is a datatype of its own, so that all ranks of
+a call have the same, and only ops with a meaning for times take them. The minimum of 64-bit integers is NumPy's NaT,
+"not a time".
 """
 
 from __future__ import annotations
@@ -12,10 +17,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group, in_order
-from mpired.datatypes.named import NAMED
-from mpired.datatypes.pairs import FIELDS, PAIRS, value_index
-from mpired.datatypes.times import from_numpy
+from mpired.datatypes.datatype import DATATYPE_NULL, TIMES, Datatype, Group, in_order
+from mpired.datatypes.predefined import FIELDS, NAMED, PAIRS, value_index
 from mpired.errors import DatatypeError
 
 DATATYPES: tuple[Datatype, ...] = NAMED + PAIRS
@@ -29,6 +32,15 @@ _DEFAULTS = ("INT8_T", "UINT8_T", "INT16_T", "UINT16_T", "INT32_T", "UINT32_T", 
              "DOUBLE", "LONG_DOUBLE", "REAL2", "COMPLEX4", "C_COMPLEX", "C_DOUBLE_COMPLEX", "C_LONG_DOUBLE_COMPLEX",
              "FLOAT_INT", "DOUBLE_INT", "LONG_INT", "2INT", "SHORT_INT", "LONG_DOUBLE_INT", "2REAL",
              "2DOUBLE_PRECISION")  # fmt: skip
+FAMILIES = {
+    Group.TIME: ("timestamp", "date32", "date64", "time32", "time64", "datetime64"),
+    Group.DURATION: ("duration", "timedelta64"),
+}
+"""The prefixes of the names of these datatypes in Arrow and NumPy; a unit follows."""
+_OF_4_BYTES = ("date32", "time32")
+_SINCE_MIDNIGHT = ("time32", "time64")
+_ARROW_UNITS = ("s", "ms", "us", "ns")
+_NUMPY_NAMES = ("datetime64", "timedelta64")
 
 
 def get(name: str) -> Datatype:
@@ -44,7 +56,7 @@ def from_dtype(dtype: np.dtype) -> Datatype:
     if dtype.kind == "b":
         return BY_NAME["C_BOOL"]
     if dtype.kind in "mM" and np.datetime_data(dtype)[0] != "generic":  # without a unit they are not times
-        return from_numpy(dtype)
+        return _time_of(dtype)
     plain = dtype[list(FIELDS)] if set(dtype.names or ()) == set(FIELDS) else dtype
     components = _components(plain)
     datatype = _BY_FORM.get(components)
@@ -66,7 +78,7 @@ def structure(form: np.dtype) -> Datatype:
     """Return the one instance of the datatype of a structure in native byte order."""
     datatype = _structures.get(form)
     if datatype is None:
-        from mpired.datatypes.typemap.typemap import Run, combined  # noqa: PLC0415 - only for structures
+        from mpired.datatypes.typemap import Run, combined  # noqa: PLC0415 - only for structures
 
         parts, runs = [], []
         for name, (field, disp, *_) in (form.fields or {}).items():
@@ -77,28 +89,6 @@ def structure(form: np.dtype) -> Datatype:
         datatype = Datatype(text, Group.DERIVED, form, handle=DATATYPE_NULL, structure=typemap)
         _structures[form] = datatype
     return datatype
-
-
-def repeated_unit(datatype: Datatype) -> Datatype:
-    """Return the datatype of the shortest sequence of entries that a datatype repeats: a number, pair or structure."""
-    unit = datatype.typemap.unit
-    if not unit:
-        count = datatype.typemap.entries
-        reason = f"its {count} entries do not make a structure that NumPy can hold; use `to='raw'`"
-        raise DatatypeError(f"{datatype}", reason)
-    types = tuple(BY_NAME[entry.name.upper()] for entry in unit)
-    if len(types) == 1:
-        return types[0]
-    pair = value_index(*types) if len(types) == 2 else None  # noqa: PLR2004 - value and index
-    if pair is not None:
-        return pair
-    aligned = np.dtype([(f"f{i}", component.form) for i, component in enumerate(types)], align=True)
-    disps = tuple(field[1] for field in (aligned.fields or {}).values())
-    from mpired.datatypes.derived import CONSTRUCTORS  # noqa: PLC0415 - only for structures
-
-    structure_type = CONSTRUCTORS["struct"].make((1,) * len(types), disps, types)
-    _ = structure_type.form  # raises an error if NumPy has none
-    return structure_type
 
 
 def rename_fields(datatype: Datatype, names: Sequence[str] | None) -> Datatype:
@@ -116,7 +106,7 @@ def has_same_components(datatype: Datatype, dtype: np.dtype) -> bool:
     if dtype == form:
         return True
     if dtype.kind in "mM":
-        return from_numpy(dtype) is datatype
+        return _time_of(dtype) is datatype
     if dtype.kind == "b":
         return datatype.group is Group.LOGICAL and datatype.extent == 1
     if dtype.names is None or form.names is None or len(dtype.names) != len(form.names):
@@ -138,6 +128,62 @@ def pair_fields(names: Sequence[str], others: Sequence[str]) -> list[tuple[str, 
         return [(name, name) for name in names]
     partners = dict(zip(in_order(names), in_order(others), strict=True))
     return [(name, partners[name]) for name in names]
+
+
+@functools.cache
+def time_type(name: str) -> Datatype:
+    """Return the datatype with an Arrow name, such as `timestamp[us, tz=UTC]`, `date32[day]` or `duration[s]`."""
+    # Types that Arrow does not have get the NumPy name, such as `datetime64[D]`.
+    group = Group.DURATION if name.startswith(FAMILIES[Group.DURATION]) else Group.TIME
+    return Datatype(name, group, np.dtype("i4" if name.startswith(_OF_4_BYTES) else "i8"), handle=DATATYPE_NULL)
+
+
+def _time_of(dtype: np.dtype) -> Datatype:
+    """Return the datatype of a datetime64 or timedelta64: that of the Arrow type of the same unit, if there is one."""
+    unit, step = np.datetime_data(dtype)
+    if unit not in _ARROW_UNITS or step != 1:
+        return time_type(dtype.newbyteorder("=").name)
+    return time_type(f"{'timestamp' if dtype.kind == 'M' else 'duration'}[{unit}]")
+
+
+def numpy_form(datatype: Datatype) -> np.dtype:
+    """Return the NumPy type of times: datetime64, or timedelta64 for durations and times of day."""
+    # NumPy has no zones: times with a zone stay in UTC, as in the file.
+    if datatype.name.startswith(_NUMPY_NAMES):
+        return np.dtype(datatype.name)
+    unit = datatype.name.partition("[")[2].rstrip("]").partition(",")[0]
+    is_span = datatype.group is Group.DURATION or datatype.name.startswith(_SINCE_MIDNIGHT)
+    return np.dtype(f"{'m' if is_span else 'M'}8[{'D' if unit == 'day' else unit}]")
+
+
+def dtype_name(datatype: Datatype) -> str | None:
+    """Return the NumPy name of numbers and times, such as datetime64[s]; None for pairs and structures."""
+    return str(numpy_form(datatype)) if datatype.group in TIMES else datatype.numpy_name or None
+
+
+def has_numpy_type(datatype: Datatype) -> bool:
+    """Return whether a NumPy type determines the datatype, unlike dates of 4 bytes and times with a zone."""
+    return _time_of(numpy_form(datatype)) is datatype
+
+
+def family(datatype: Datatype) -> tuple[Group, str, str]:
+    """Return group, NumPy kind and zone of a datatype of times, which times of another unit may share."""
+    return datatype.group, numpy_form(datatype).kind, datatype.name.partition(",")[2]
+
+
+def convert_unit(block: np.ndarray, datatype: Datatype, finer: Datatype) -> np.ndarray:
+    """Return times in the unit of a finer datatype; times beyond its range become its first or last time."""
+    times = as_times(block, datatype)
+    converted = times.astype(numpy_form(finer))
+    limits = np.iinfo(np.int64)
+    last = np.where(times.view("i8") > 0, limits.max, limits.min + 1)
+    fits = (converted.astype(times.dtype) == times) | np.isnat(times)
+    return np.where(fits, converted.view("i8"), last)
+
+
+def as_times(block: np.ndarray, datatype: Datatype) -> np.ndarray:
+    """Return times as an array of datetime64 or timedelta64."""
+    return block.astype("i8").view(numpy_form(datatype))
 
 
 def _components(dtype: np.dtype) -> tuple[str, ...]:

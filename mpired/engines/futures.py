@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, ThreadPoolExecutor, wait
 from typing import Any
 
-from mpired import interrupts, machine
+from mpired import interrupts
+from mpired.context import usable_cores
 from mpired.engines.table import Limits
 from mpired.engines.worker import Answer, answer_of, limits_at, place
 from mpired.errors import WorkerError
@@ -31,7 +32,7 @@ class Futures:
 
     def __init__(self, executor: Any) -> None:
         self._client = executor
-        self._nworkers = getattr(executor, "_max_workers", None) or machine.usable_cores()
+        self._nworkers = getattr(executor, "_max_workers", None) or usable_cores()
 
     def limits(self) -> Limits:
         """Return the limits of the workers."""

@@ -151,14 +151,13 @@ def _import_mpi(**settings: Any) -> tuple[Any, Any]:
         import mpi4py  # noqa: PLC0415 - of few commands and programs
 
         mpi4py.rc(**settings)
-        from mpi4py import MPI  # noqa: PLC0415 - as above
         from mpi4py.util import pkl5  # noqa: PLC0415 - as above
     except ModuleNotFoundError:
         raise UsageError("`engine`", not_installed(ENGINES["mpi"])) from None
     except (ImportError, RuntimeError) as error:
         reason = f"mpi4py finds no library of MPI ({' '.join(str(error).split())})"
         raise UsageError("`engine`", f"{reason}; install one with {installation('mpich')}") from None
-    return MPI, pkl5
+    return mpi4py.MPI, pkl5
 
 
 def joined() -> Mpi:
@@ -224,10 +223,9 @@ class Mpi:
         if not sizes:
             reason = "mpi has one process, and no launcher has started it"
             raise UsageError("`engine`", f"{reason}; write `mpiexec -n 4 {command}`, or srun")
-        from mpi4py import MPI  # noqa: PLC0415 - imported already
-
+        mpi, _ = _import_mpi()
         name, size = next(iter(sizes.items()))
-        library = MPI.Get_library_version().split("\n")[0].strip("\0 ")
+        library = mpi.Get_library_version().split("\n")[0].strip("\0 ")
         reason = f"the launcher has started {size} processes ({name}), and each is alone: mpi4py is for another MPI"
         raise UsageError("`engine`", f"{reason} ({library}); use the mpiexec of that one, or build mpi4py for this one")
 
@@ -325,10 +323,9 @@ class Mpi:
 
     def _message(self, end: float) -> tuple[int, tuple[str, Any]]:
         """Return the next message of a worker, and the worker; or raise `TimeoutError` at the time `end`."""
-        from mpi4py import MPI  # noqa: PLC0415 - imported already
-
-        status = MPI.Status()
-        messages.wait(lambda: self._world.Iprobe(MPI.ANY_SOURCE, messages.WORK, status), end)
+        mpi, _ = _import_mpi()
+        status = mpi.Status()
+        messages.wait(lambda: self._world.Iprobe(mpi.ANY_SOURCE, messages.WORK, status), end)
         return status.source, self._world.recv(None, status.source, messages.WORK)
 
     def _stop(self, busy: set[int]) -> None:

@@ -19,7 +19,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Any, TypeVar
 
-from mpired import interrupts, machine
+from mpired import interrupts
+from mpired.context import usable_cores
 from mpired.engines.table import Limits
 from mpired.engines.worker import Channel, channel, flush_streams, results, work
 from mpired.errors import WorkerError
@@ -79,7 +80,7 @@ def run(
 
 def limits() -> Limits:
     """Return the limits of the workers, which are those of this process."""
-    return Limits(machine.usable_cores(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    return Limits(usable_cores(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 class _Worker:

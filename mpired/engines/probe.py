@@ -1,31 +1,63 @@
-"""The check of workers on other machines before the work: their versions, and the files that they can read.
+"""Questions that workers answer before the work.
 
-`all_write` checks that the files that they write arrive in the files of this process.
+A worker of this machine loads the code of a user-defined op, which never runs in this process. Workers on other
+machines answer which versions they have, which files they can read, and whether the files that they write arrive.
 """
 
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
+import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired import __version__, log
+from mpired import __version__, log, ops
 from mpired.datatypes import Datatype, Group
+from mpired.engines import pool
 from mpired.engines.table import Runner
-from mpired.errors import MpiredError, UsageError, UserOpError, parts
+from mpired.errors import MpiredError, UsageError, UserOpError, WorkerError, parts
 from mpired.files import calls
 from mpired.ops import Op
 from mpired.sources.source import Source
 
 _NSAMPLES = 8  # ranks that each worker inspects
 _MARKER_NBYTES = 16
+properties = operator.methodcaller("properties")  # of the kernel of a user-defined op, called in a worker
 # Datatypes with real numbers, on which results of an op may depend on the processor.
 _ROUNDED = Group.FLOATING_POINT | Group.COMPLEX | Group.PAIR | Group.DERIVED
+
+
+def load(op: Op, *, commute: bool | None = None) -> Op:
+    """Return a user-defined op with its properties, which a worker finds out."""
+    return ops.with_properties(op, in_worker(properties, op.kernel, op), commute=commute)
+
+
+def in_worker(function: Callable[[Any], Any], item: Any, op: Op) -> Any:
+    """Apply a function to an item in a worker; an error of the op if that ends the worker."""
+    try:
+        (result,) = pool.run(function, [item], 1, isolated=True)
+    except WorkerError as error:
+        if op.isolated and pool.is_crash(error):
+            raise crash_error(op, error) from None
+        raise
+    return result
+
+
+def crash_error(op: Op, error: WorkerError) -> UserOpError:
+    """Return the error of a user-defined op that has ended its worker."""
+    kernel: Any = op.kernel
+    reason = error.reason
+    if error.exitcode == -signal.SIGALRM and kernel.timeout is not None:
+        reason = f"took longer than {kernel.timeout:g} s; nothing was written"
+    elif (explain := getattr(kernel.load, "explained", None)) is not None:
+        reason = explain(kernel.file, reason)
+    return UserOpError(str(op), reason)
 
 
 class WorkerReport(NamedTuple):

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from mpired.context import Context
 from mpired.errors import LockError
-from mpired.files import calls, mounts
+from mpired.files import calls, mounts, recovery
 from mpired.files.lock import LockTimeout, NoLocksError, Target, acquire, close_open
 from mpired.files.places import MARK, Inode, Place, check_is_data, has_log, inode
 from mpired.log import notice
@@ -30,8 +30,6 @@ def recover_for_reading(name: str, context: Context) -> None:
 
 def _recover(name: str, path: str, timeout: LockTimeout, *, writing: bool = True) -> bool:
     """Recover a file; return whether an unfinished change was finished."""
-    from mpired.files import recovery  # noqa: PLC0415 - few files have a log
-
     return recovery.recover(name, path, recovery.RecoveryOptions(timeout, writing)) == recovery.FINISHED
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import stat
 import struct
@@ -104,8 +105,6 @@ class LogWriter(calls.Closing):
 
     def write_body(self, kind: LogKind, body: Mapping[str, object]) -> None:
         """Write the ranges and the body, and prepare the header."""
-        import json  # noqa: PLC0415 - few commands have a log
-
         payload_nbytes, body_bytes = self._end - HEADER_NBYTES, json.dumps(body).encode()
         self._append(b"".join(_RANGE.pack(offset, nbytes) for offset, nbytes in self.ranges))
         self._append(body_bytes)
@@ -206,8 +205,6 @@ def has_mark(fd: int, dirfd: int, identity: bytes) -> bool | None:
 
 def body_of(fd: int, header: LogHeader) -> dict[str, Any]:
     """Return the body of a log."""
-    import json  # noqa: PLC0415 - as above
-
     body: dict[str, Any] = json.loads(calls.pread_some(fd, header.body_nbytes, header.body))
     return body
 

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, NoReturn, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from mpired import interrupts
 from mpired.errors import (
@@ -32,7 +32,16 @@ from mpired.errors import (
 from mpired.files import calls
 from mpired.files.places import exists_error
 from mpired.files.scratch import Compression, Scratch
-from mpired.files.urls import SERVERS, STORES, object_of, query_of
+from mpired.files.urls import (
+    PART_NBYTES,
+    SERVERS,
+    SIMULTANEOUS_PARTS,
+    SINGLE_NBYTES,
+    STORES,
+    query_of,
+    signed,
+    without_query,
+)
 from mpired.log import step
 
 _T = TypeVar("_T")
@@ -67,13 +76,38 @@ _RETRIES = re.compile(r"after (\d+) retries")
 _MAX_STORES = 256  # each URL with a query has its own store, of about 100 KiB and a connection
 _NOT_FOUND, _NO_RANGE = "404", "416"
 _LIST_PAGE = 1000  # names; the maximum of stores
-_SINGLE_NBYTES = 64 << 20
-"""The maximum size of an object that is sent by one request; larger objects are sent in parts."""
-_PART_NBYTES = 8 << 20
-_SIMULTANEOUS_PARTS = 4
 _MAX_PARTS = 9_000  # stores allow 10,000
 # Time limit, in seconds, for the end of a request after an interruption, because the request may make the object.
 _PATIENCE = 20
+# With other characters the library crashes during a request, or sends the request to another host.
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~$-]+)(:[0-9]{1,5})?")
+
+
+class StoreObject(NamedTuple):
+    """An object of a store. If the URL has a query, the store has this object only, and its key is empty."""
+
+    scheme: str  # the part before `://`
+    root: str  # URL of the store
+    key: str  # name in the store
+
+
+def object_of(url: str) -> StoreObject:
+    """Return the object of a URL, or raise `UsageError`."""
+    url = signed(url)
+    query = query_of(url)
+    scheme, _, address = url.partition("://")
+    host, _, key = address.partition("/")
+    if scheme in SERVERS:
+        if "#" in address or "#" in query:
+            reason = "has a part behind `#`, which no server gets"
+            raise UsageError(without_query(url), f"{reason}; leave it out, or write %23 if it is of the name")
+        key = key if query else unquote(key, errors="surrogateescape")
+    if not host or not key or key.endswith("/"):
+        raise UsageError(url, f"names no object; write {scheme}://{host or 'BUCKET'}/{key}NAME")
+    if not _HOST.fullmatch(host):
+        reason = f"has {host!r} in the place of a host or bucket, whose names have letters, digits and `.-_~$`"
+        raise UsageError(url, f"{reason}; correct it")
+    return StoreObject(scheme, f"{url}?{query}", "") if query else StoreObject(scheme, f"{scheme}://{host}", key)
 
 
 class Version(NamedTuple):
@@ -187,8 +221,6 @@ def _obstore(url: str = "") -> Any:
 @functools.lru_cache(_MAX_STORES)
 def _store(root: str) -> Any:
     """Return the store of a bucket, of a server, or of one object with a query."""
-    from obstore.store import HTTPStore, from_url  # noqa: PLC0415 - as above
-
     scheme = root.partition("://")[0]
     options: dict[str, Any] = {"retry_config": RETRYING}
     if scheme == "http":
@@ -198,7 +230,8 @@ def _store(root: str) -> Any:
     if scheme == "s3" and (provider := _profile()) is not None:
         options["credential_provider"] = provider
     # For a host of Amazon or Azure `from_url` would make a store that needs credentials.
-    return (HTTPStore.from_url if scheme in SERVERS else from_url)(root, **options)
+    library = _obstore(root).store
+    return (library.HTTPStore.from_url if scheme in SERVERS else library.from_url)(root, **options)
 
 
 def _login(root: str) -> str | None:
@@ -296,7 +329,7 @@ class RemoteOutput(Scratch):
                 with calls.errors_name(self.name):
                     self._compression.pack(self.fd, fd)
             nbytes = os.fstat(fd).st_size
-            if not self._overwrite and nbytes > _SINGLE_NBYTES and version_of(self._url) is not None:
+            if not self._overwrite and nbytes > SINGLE_NBYTES and version_of(self._url) is not None:
                 raise exists_error(self._url, appeared=True)
             future = submit(self._put, fd, nbytes)
             try:
@@ -318,9 +351,9 @@ class RemoteOutput(Scratch):
     def _put(self, fd: int, nbytes: int) -> None:
         """Send the bytes of a file, in a thread."""
         content: Any = self._blocks(fd, nbytes)
-        part_nbytes = max(_PART_NBYTES, -(-nbytes // _MAX_PARTS))
-        options: dict[str, Any] = {"chunk_size": part_nbytes, "max_concurrency": _SIMULTANEOUS_PARTS}
-        if nbytes <= _SINGLE_NBYTES:
+        part_nbytes = max(PART_NBYTES, -(-nbytes // _MAX_PARTS))
+        options: dict[str, Any] = {"chunk_size": part_nbytes, "max_concurrency": SIMULTANEOUS_PARTS}
+        if nbytes <= SINGLE_NBYTES:
             mode = "overwrite" if self._overwrite else "create"
             content, options = calls.pread_some(fd, nbytes, 0), {"mode": mode, "use_multipart": False}
         _send(self._url, lambda store, key: _obstore().put(store, key, content, **options))
@@ -343,7 +376,7 @@ class RemoteOutput(Scratch):
         else:
             if version == self._replaced:
                 raise error
-            if version is not None and nbytes <= _SINGLE_NBYTES:  # sent by one request, so the ETag is the MD5 digest
+            if version is not None and nbytes <= SINGLE_NBYTES:  # sent by one request, so the ETag is the MD5 digest
                 digest = hashlib.md5(usedforsecurity=False)
                 for block in calls.blocks(fd, 0, nbytes):
                     digest.update(block)
@@ -353,12 +386,6 @@ class RemoteOutput(Scratch):
         if appeared:
             raise error
         raise UnconfirmedError(self._url, f"{getattr(error, 'strerror', error)}, and then {state}") from None
-
-
-def sending_nbytes(nbytes: int) -> int:
-    """Return the memory needed to send a result with elements of `nbytes`, in bytes."""
-    # A text format may need twice as many bytes.
-    return min(2 * nbytes + _PART_NBYTES, max(_SINGLE_NBYTES, (_SIMULTANEOUS_PARTS + 1) * _PART_NBYTES))
 
 
 def check_new(url: str, *, overwrite: bool) -> Version | None:

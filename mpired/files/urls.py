@@ -1,17 +1,15 @@
-"""URLs of objects, and their parts."""
+"""URLs of objects: their parts, and the sizes of requests."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple, Self
+from typing import Self
 
 from mpired.errors import UsageError
 
 _DEVICE = -2  # of no file
 _USER = re.compile(r"[^/?#]*@")
-# With other characters the library crashes during a request, or sends the request to another host.
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~$-]+)(:[0-9]{1,5})?")
 
 
 class SignedUrl(str):
@@ -72,14 +70,10 @@ STORES = ("s3", "gs", "az")
 SERVERS = ("https", "http")
 """Schemes of servers, in whose URLs `%20` is a space and `?` begins a query."""
 SCHEMES = (*STORES, *SERVERS)
-
-
-class StoreObject(NamedTuple):
-    """An object of a store. If the URL has a query, the store has this object only, and its key is empty."""
-
-    scheme: str  # the part before `://`
-    root: str  # URL of the store
-    key: str  # name in the store
+SINGLE_NBYTES = 64 << 20
+"""The maximum size of an object that is sent by one request; larger objects are sent in parts."""
+PART_NBYTES = 8 << 20
+SIMULTANEOUS_PARTS = 4
 
 
 def is_url(path: str) -> bool:
@@ -87,28 +81,7 @@ def is_url(path: str) -> bool:
     return "://" in path and path.partition("://")[0] in SCHEMES
 
 
-def object_of(url: str) -> StoreObject:
-    """Return the object of a URL, or raise `UsageError`."""
-    url = signed(url)
-    query = query_of(url)
-    scheme, _, address = url.partition("://")
-    host, _, key = address.partition("/")
-    if scheme in SERVERS:
-        if "#" in address or "#" in query:
-            reason = "has a part behind `#`, which no server gets"
-            raise UsageError(_without_query(url), f"{reason}; leave it out, or write %23 if it is of the name")
-        from urllib.parse import unquote  # noqa: PLC0415 - for these schemes only
-
-        key = key if query else unquote(key, errors="surrogateescape")
-    if not host or not key or key.endswith("/"):
-        raise UsageError(url, f"names no object; write {scheme}://{host or 'BUCKET'}/{key}NAME")
-    if not _HOST.fullmatch(host):
-        reason = f"has {host!r} in the place of a host or bucket, whose names have letters, digits and `.-_~$`"
-        raise UsageError(url, f"{reason}; correct it")
-    return StoreObject(scheme, f"{url}?{query}", "") if query else StoreObject(scheme, f"{scheme}://{host}", key)
-
-
-def _without_query(url: str) -> str:
+def without_query(url: str) -> str:
     """Return a URL for a message, without its query, which may be a signature."""
     path, *query = re.split("[?#]", url, maxsplit=1) if url.partition("://")[0] in SERVERS else [url]
     return f"{path}?..." if query else path
@@ -125,4 +98,10 @@ def check_are_files(paths: Iterable[object]) -> None:
     for path in paths:
         if isinstance(path, str) and "://" in path and is_url(path):
             reason = "is an object of a store, of which no part can be changed, and which cannot be locked"
-            raise UsageError(_without_query(path), f"{reason}; copy it to a file, and change that")
+            raise UsageError(without_query(path), f"{reason}; copy it to a file, and change that")
+
+
+def sending_nbytes(nbytes: int) -> int:
+    """Return the memory needed to send a result with elements of `nbytes`, in bytes."""
+    # A text format may need twice as many bytes.
+    return min(2 * nbytes + PART_NBYTES, max(SINGLE_NBYTES, (SIMULTANEOUS_PARTS + 1) * PART_NBYTES))

@@ -13,7 +13,7 @@ import numpy as np
 
 from mpired.context import STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
 from mpired.datatypes import Datatype
-from mpired.datatypes.pairs import FIELDS, column_name
+from mpired.datatypes.predefined import FIELDS, column_name
 from mpired.errors import BufferFileError, CountError, DatatypeError, MpiredError, number
 from mpired.files import calls
 from mpired.formats.convert import Order, byte_order, convert, same_layout

@@ -18,7 +18,7 @@ import numpy as np
 
 from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import from_dtype, numeric_form, value_type
-from mpired.datatypes.pairs import FIELDS
+from mpired.datatypes.predefined import FIELDS
 from mpired.errors import BufferFileError, CountError, DatatypeError
 from mpired.files import calls, copying
 from mpired.files.places import digest

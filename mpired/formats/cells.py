@@ -14,7 +14,7 @@ import numpy as np
 
 from mpired import log
 from mpired.datatypes import Datatype, Group
-from mpired.datatypes.pairs import FIELDS, VALID
+from mpired.datatypes.predefined import FIELDS, VALID
 from mpired.errors import InputWarning
 from mpired.formats import conventions
 from mpired.formats.array import Array, stored_array

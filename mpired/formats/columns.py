@@ -22,8 +22,8 @@ import numpy as np
 from mpired.codecs.arrow import pa
 from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import TIMES, Datatype, Group, from_dtype, pair_fields, value_type
-from mpired.datatypes.pairs import FIELDS
-from mpired.datatypes.times import as_times, time_type
+from mpired.datatypes.dtypes import as_times, time_type
+from mpired.datatypes.predefined import FIELDS
 from mpired.errors import BufferFileError, DatatypeError, shortened
 from mpired.formats import streamed
 from mpired.formats.array import Array, Reader

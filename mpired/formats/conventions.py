@@ -70,7 +70,7 @@ MEANING = (
 _DESCRIPTIVE = (
     "units", "calendar", "standard_name", "axis", "bounds", "climatology", "coordinates", METHODS, ANCILLARY, DTYPE,
 )  # fmt: skip
-_FACTOR = re.compile(r"([^\W\d¹²³⁰⁴-⁹]+)(-?\d+)?")  # of a unit: a name and its power
+_FACTOR = r"([^\W\d¹²³⁰⁴-⁹]+)(-?\d+)?"  # of a unit: a name and its power
 _NO_UNITS = ("", "1", "-", "none", "no unit", "no units", "unitless", "dimensionless")
 # netCDF's fill values of elements that were never written.
 _FILLS = {
@@ -281,7 +281,7 @@ def unit_power(unit: str, power: int) -> str:
     unit = unit.strip().partition(" since ")[0]
     if power == 0 or unit.lower() in _NO_UNITS:
         return unit if power else "1"
-    factors = [_FACTOR.fullmatch(factor) for factor in unit.split()]
+    factors = [re.fullmatch(_FACTOR, factor) for factor in unit.split()]
     if not all(factors):
         return unit if power == 1 else f"({unit}){power}"
     powers = [(factor[1], int(factor[2] or 1) * power) for factor in factors if factor is not None]

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from mpired.datatypes import Datatype, pair_fields
+from mpired.datatypes import Datatype, external32, pair_fields
 from mpired.errors import ConversionError
 
 Order: TypeAlias = Literal["<", ">", "="]  # a byte order in NumPy's notation
@@ -42,8 +42,6 @@ def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> No
     if target.dtype.hasobject:
         target[...] = source
         return
-    from mpired.datatypes import external32  # noqa: PLC0415 - few elements are in external32
-
     parts = [(source, target)]
     if source.dtype.names is not None and target.dtype.names is not None:
         names = pair_fields(source.dtype.names, target.dtype.names)

@@ -13,7 +13,7 @@ import numpy as np
 
 from mpired.datatypes import Datatype
 from mpired.datatypes.dtypes import get
-from mpired.datatypes.pairs import FIELDS, column_names
+from mpired.datatypes.predefined import FIELDS, column_names
 from mpired.files import calls
 from mpired.formats.array import Array, FlatReader
 from mpired.formats.convert import convert

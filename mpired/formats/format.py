@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, cast
 
 from mpired import installed, interrupts
 from mpired.datatypes import TIMES, Group, value_type
-from mpired.datatypes.pairs import FIELDS, column_name, field_type
-from mpired.datatypes.times import has_numpy_type
+from mpired.datatypes.dtypes import has_numpy_type
+from mpired.datatypes.predefined import FIELDS, column_name, field_type
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch

@@ -22,6 +22,7 @@ import h5py
 import numpy as np
 from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5r, h5s, h5t, h5z
 
+from mpired.context import usable_cores
 from mpired.datatypes import has_same_components, numeric_form
 from mpired.errors import DatatypeError
 from mpired.files import calls, copying
@@ -34,7 +35,6 @@ from mpired.formats.layout import encoded
 from mpired.formats.missing import Missing
 from mpired.formats.rank import Cells, Model
 from mpired.formats.streamed import DECODED_NBYTES
-from mpired.machine import usable_cores
 from mpired.sources.source import Source
 
 _MIN_THREAD_NBYTES = 64 << 10  # of a chunk that a thread deflates; for smaller chunks threads cost more than they save

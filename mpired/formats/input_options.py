@@ -117,7 +117,6 @@ class InputOptions(NamedTuple):
         if self.count is None or self.datatype is None:
             return None
         if self.spreads(self.datatype):
-            from mpired.formats.spread import Records  # noqa: PLC0415 - elements rarely interleave
-
-            return Records(self.datatype, self.count, self.offset).reach[1]
+            elements = self.datatype.typemap.elements(self.count, self.offset)
+            return elements.reach[1] if self.count * self.datatype.size else 0
         return self.start(self.datatype) + self.count * self.stored(self.datatype).itemsize

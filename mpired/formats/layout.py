@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from mpired.datatypes import Group
-from mpired.datatypes.pairs import FIELDS, field_type
+from mpired.datatypes.predefined import FIELDS, field_type
 from mpired.errors import UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch

@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from mpired.datatypes import TIMES, Group, from_dtype, numeric_form, value_type
-from mpired.datatypes.times import has_numpy_type, numpy_form
+from mpired.datatypes.dtypes import has_numpy_type, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.formats.array import NOWHERE, UNKNOWN_COUNT, Array
 from mpired.formats.input_options import InputOptions

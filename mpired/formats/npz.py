@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mpired.context import usable_cores
 from mpired.datatypes import has_same_components, numeric_form
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.files import calls
@@ -29,8 +30,7 @@ from mpired.formats.input_options import InputOptions
 from mpired.formats.layout import ArrayLayout, Encoder, encoded
 from mpired.formats.rank import Model, RankFile
 from mpired.formats.streamed import SourceFile, errors_of
-from mpired.machine import usable_cores
-from mpired.sources.source import Source
+from mpired.sources.source import Source, thread_pool
 
 _ERRORS = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, struct.error)
 _SUFFIX = ".npy"
@@ -182,7 +182,6 @@ def _write_headers(new: Sequence[_NewMember], source: Source | None, fd: int) ->
 
 def _finish(new: Sequence[_NewMember], fd: int) -> None:
     """Write the checksums, those of several members at the same time, and the directory after all members."""
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - for new archives only
 
     def write_checksum(member: _NewMember) -> None:
         member.info.CRC = 0
@@ -190,7 +189,7 @@ def _finish(new: Sequence[_NewMember], fd: int) -> None:
             member.info.CRC = zlib.crc32(block, member.info.CRC)
         calls.pwrite_all(fd, member.info.FileHeader(zip64=True), member.info.header_offset)
 
-    with ThreadPoolExecutor(usable_cores()) as pool:
+    with thread_pool(usable_cores()) as pool:
         list(pool.map(write_checksum, new))
     with os.fdopen(os.dup(fd), "r+b") as file, zipfile.ZipFile(file, "w") as archive:
         archive.filelist = [member.info for member in new]

@@ -15,7 +15,7 @@ import numpy as np
 from mpired import values
 from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import Datatype, Group, from_dtype, has_same_components, rename_fields, value_index
-from mpired.datatypes.pairs import FIELDS
+from mpired.datatypes.predefined import FIELDS
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError, merged
 from mpired.formats.array import Array
 from mpired.formats.input_options import ORDERS, InputOptions

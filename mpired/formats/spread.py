@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpired.datatypes import Datatype
-from mpired.datatypes.typemap import pieces, transfer
-from mpired.datatypes.typemap.typemap import Run
+from mpired.datatypes import Datatype, transfer
+from mpired.datatypes.typemap import MOST_GAPS, Run, overlaps
 from mpired.errors import CountError, DatatypeError, UsageError
 from mpired.files import calls, copying
 from mpired.formats.array import Array, FlatReader, blocks
@@ -49,13 +48,13 @@ class Records:
 
     def part(self, start: int, count: int) -> Run:
         """Return the run of `count` elements from the element `start` on."""
-        extent = self.datatype.typemap.extent
-        return Run(self.datatype.typemap, self.offset + start * extent, count, extent)
+        typemap = self.datatype.typemap
+        return typemap.elements(count, self.offset + start * typemap.extent)
 
     @property
     def reach(self) -> tuple[int, int]:
         """The offset of the first byte of all elements, and of the byte after the last; both 0 without elements."""
-        return transfer.reach(self.part(0, self.count)) if self.nbytes else (0, 0)
+        return self.part(0, self.count).reach if self.nbytes else (0, 0)
 
     @property
     def end(self) -> int:
@@ -73,7 +72,7 @@ class Records:
 
     def reserve_space(self, fd: int) -> None:
         """Set the size of a new file, and reserve its space, unless most of it would be gaps."""
-        (calls.allocate if self.end <= transfer.MOST_GAPS * self.nbytes else calls.set_size)(fd, self.end)
+        (calls.allocate if self.end <= MOST_GAPS * self.nbytes else calls.set_size)(fd, self.end)
 
     def check_starts(self) -> None:
         """Raise an error if an element starts before the file."""
@@ -89,7 +88,7 @@ class Records:
 
     def check_disjoint(self, hint: str) -> None:
         """Raise an error if entries overlap, which is not allowed for writing (MPI-4.1, 5.1.11)."""
-        overlap = pieces.overlaps(self.datatype.typemap, self.count)
+        overlap = overlaps(self.datatype.typemap, self.count)
         reason = f"in {self.count} elements of it entries overlap, and none may be written twice"
         if overlap is None:
             reason = f"{self.count} elements of it have too many pieces to tell that none overlap"
@@ -101,7 +100,7 @@ def gather(file: OpenSource, source: Source, run: Run, packed: np.ndarray) -> No
     """Read the bytes of a run, whose size `transfer.cut` has limited, to `packed`."""
     with calls.errors_name(source.name):
         is_dense = transfer.is_dense(run)
-        if is_dense and file.read_into(packed.data, transfer.reach(run)[0]) < len(packed):
+        if is_dense and file.read_into(packed.data, run.reach[0]) < len(packed):
             raise source.changed()
         for window in () if is_dense else transfer.windows(run):
             buffer = np.empty((len(window.starts), window.nbytes), np.uint8)
@@ -114,7 +113,7 @@ def gather(file: OpenSource, source: Source, run: Run, packed: np.ndarray) -> No
 def scatter(fd: int, run: Run, packed: np.ndarray) -> None:
     """Write `packed` to the bytes of a run in a file; the bytes in its gaps stay."""
     if transfer.is_dense(run):
-        calls.pwrite_all(fd, packed.data, transfer.reach(run)[0])
+        calls.pwrite_all(fd, packed.data, run.reach[0])
         return
     for window in transfer.windows(run):
         buffer = np.zeros((len(window.starts), window.nbytes), np.uint8)

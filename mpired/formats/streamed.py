@@ -28,10 +28,9 @@ Values: TypeAlias = tuple[np.ndarray, np.ndarray | None]
 """A block of values, undefined for missing elements, and its mask, or None if all are valid."""
 _SLACK_NBYTES = 16 << 20
 _MAPPED_NBYTES = 1 << 20  # shorter files are read instead of mapped
-_NOT_SUPPORTED = re.compile(
-    r"not (yet |currently )?(supported|implemented|available|registered)|unsupported|unknown (codec|filter)|decrypt|"
-    r"no NumPy equivalent|no appropriate function for conversion|insufficient precision",
-    re.IGNORECASE,
+_NOT_SUPPORTED = (
+    r"(?i)not (yet |currently )?(supported|implemented|available|registered)|unsupported|unknown (codec|filter)|"
+    r"decrypt|no NumPy equivalent|no appropriate function for conversion|insufficient precision"
 )
 DECODED_NBYTES = 64 << 20
 """The default limit in bytes for a page, a compressed record batch or a row of chunks, which is decoded at once."""
@@ -56,7 +55,7 @@ def errors_of(name: str, errors: tuple[type[Exception], ...] = (), *, writes: bo
             raise
         text = " ".join(str(error).split())[:200]
         reason = "cannot be read, the file is damaged"
-        if isinstance(error, NotImplementedError) or _NOT_SUPPORTED.search(text):
+        if isinstance(error, NotImplementedError) or re.search(_NOT_SUPPORTED, text):
             reason = "cannot be read, the library does not support it"
         raise BufferFileError(name, f"{'no file like it can be written' if writes else reason} ({text})") from error
 

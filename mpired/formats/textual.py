@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mpired.datatypes import Datatype, Group
-from mpired.datatypes.times import as_times, dtype_name
+from mpired.datatypes.dtypes import as_times, dtype_name
 from mpired.errors import escaped
 from mpired.formats.array import Array
 from mpired.formats.layout import Encoder, check_names

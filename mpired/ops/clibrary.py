@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from mpired.datatypes import Datatype
-from mpired.datatypes.typemap import pieces, transfer
-from mpired.datatypes.typemap.typemap import Run
+from mpired.datatypes import Datatype, transfer
+from mpired.datatypes.typemap import overlaps
 from mpired.errors import UserOpError
 from mpired.ops.user import Properties, UserKernel
 
@@ -66,7 +65,7 @@ class CFunction:
     def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Apply the function to copies between canaries, in calls of at most `max_count` elements."""
         step = self.max_count
-        if datatype.is_spread and pieces.overlaps(datatype.typemap, len(invec)) is not False:
+        if datatype.is_spread and overlaps(datatype.typemap, len(invec)) is not False:
             step = 1  # a call for each element, because elements overlap
         for start in range(0, len(invec), step):
             part = slice(start, start + step)
@@ -115,8 +114,8 @@ class _Operand:
     """A copy of elements with the layout of an MPI program, between canaries."""
 
     def __init__(self, which: int, block: np.ndarray, datatype: Datatype) -> None:
-        self._run = Run(datatype.typemap, 0, len(block), datatype.extent) if datatype.is_spread else None
-        low, high = transfer.reach(self._run) if self._run else (-datatype.origin, block.nbytes - datatype.origin)
+        self._run = datatype.typemap.elements(len(block)) if datatype.is_spread else None
+        low, high = self._run.reach if self._run else (-datatype.origin, block.nbytes - datatype.origin)
         self._guarded = _guarded_bytes(which, high - low)  # different for both operands, the same for each call
         self._inside = self._guarded[_CANARY_BYTES:-_CANARY_BYTES]
         # MPI passes the address of displacement 0 of the first element, which need not be the lowest byte.

@@ -14,7 +14,7 @@ import enum
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from mpired import log
 from mpired.datatypes import Datatype, Group
 from mpired.errors import OverflowWarning, ResultOverflowError
 from mpired.ops import kernels
-from mpired.ops.identity import Identity
 from mpired.ops.kernels import Kernel
 
 
@@ -52,6 +51,12 @@ class Rules(NamedTuple):
     quantile: float | None = None  # the probability of a quantile; None for the median
     window: bool = False  # whether an origin is combined with the elements of a window
     leaves_out: bool = False  # whether a rule above may leave out elements
+
+
+Identity: TypeAlias = Callable[[Datatype], np.ndarray]
+"""A function that returns the identity for a datatype, as an array without dimensions.
+
+It raises `TypeError`, `ValueError` or `OverflowError` if the datatype cannot hold the identity."""
 
 
 class Op(NamedTuple):

@@ -20,9 +20,8 @@ from mpired import mpi4py_objects
 from mpired.datatypes import Datatype, Group, from_dtype
 from mpired.errors import OpError, UnknownOpError, UsageError, UserOpError, number
 from mpired.ops import table
-from mpired.ops.identity import UserIdentity
 from mpired.ops.op import Op, Use, ruled
-from mpired.ops.table import COMPARE_AND_SWAP, ORDERED, STATISTICS, names_of, ops_for
+from mpired.ops.table import COMPARE_AND_SWAP, ORDERED, STATISTICS, UserIdentity, names_of, ops_for
 from mpired.values import listed
 
 if TYPE_CHECKING:  # few ops are user-defined
@@ -103,7 +102,7 @@ def _op_of_text(text: str, timeout: float | None, use: Use) -> Op:
 
 def _op_at_place(text: str, timeout: float | None) -> Op:
     """Return the op at a place: in a library, a Python file or a module."""
-    from mpired.ops import user  # noqa: PLC0415 - few ops are user-defined
+    from mpired.ops import clibrary, user  # noqa: PLC0415 - few ops are user-defined
 
     if library := re.fullmatch(_IN_LIBRARY, text, re.DOTALL):
         path, symbol, variant = library.groups(default="")
@@ -112,8 +111,6 @@ def _op_at_place(text: str, timeout: float | None) -> Op:
         if "/" not in path:
             raise UserOpError(text, f"a library needs a path; write ./{text}")
         check_file(path, text)
-        from mpired.ops import clibrary  # noqa: PLC0415 - only for a library
-
         load = clibrary.LargeCFunction if variant else clibrary.CFunction
         return table.user_op(text, user.UserKernel(f"{path}:{symbol}", load, path, timeout))
     home, _, name = text.rpartition(":")
@@ -234,7 +231,7 @@ def with_rules(op: Op, options: Mapping[str, Any], *, window: bool = False) -> O
 
 def real_type(name: str, option: str = "result_type") -> Datatype:
     """Return the predefined datatype of real numbers with a name."""
-    from mpired.datatypes.text.parse import parse  # noqa: PLC0415 - it loads the derived datatypes
+    from mpired.datatypes.text import parse  # noqa: PLC0415 - it loads the derived datatypes
 
     datatype, _ = parse("long_double" if name == "longdouble" else name)
     if datatype.group not in Group.C_INTEGER | Group.FLOATING_POINT:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from mpired.datatypes import TIMES, Datatype, Group
-from mpired.datatypes.times import has_numpy_type
+from mpired.datatypes.dtypes import has_numpy_type
 from mpired.ops import native
 from mpired.ops.kernels import address_of
 from mpired.ops.op import Op, Steps

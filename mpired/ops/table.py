@@ -1,4 +1,8 @@
-"""The predefined ops and the statistics, one row each (MPI-4.1, 6.9.2, 12.3.4)."""
+"""The predefined ops and the statistics, one row each (MPI-4.1, 6.9.2, 12.3.4), and their identities.
+
+An identity combined with any element, from either side, gives this element. An exclusive scan can give it to rank 0
+(MPI-4.1, 6.11.2), and a new target is filled with it.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,17 @@ import difflib
 import operator
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpired.datatypes import TIMES, Datatype, Group
-from mpired.datatypes.named import canonical
+from mpired.datatypes.predefined import canonical
 from mpired.errors import OpError, UnknownOpError, shortened
-from mpired.ops import identity, kernels, statistics
-from mpired.ops.identity import Identity
+from mpired.ops import kernels, statistics
 from mpired.ops.kernels import Kernel, twinned
-from mpired.ops.op import ANY_USE, Op, Rules, Use, ruled
+from mpired.ops.op import ANY_USE, Identity, Op, Rules, Use, ruled
 from mpired.ops.state import RuledState, State
 from mpired.values import NUMBER
 
@@ -42,6 +46,55 @@ _SUMS = _WIDER | {"exact"}
 _SPREAD = _SUMS | {"ddof"}
 
 
+def _highest(form: np.dtype) -> Any:
+    return np.inf if form.kind == "f" else np.iinfo(form).max
+
+
+def _element(datatype: Datatype, number: Callable[[np.dtype], Any]) -> np.ndarray:
+    """Return an element with a number for each form; the index of a pair is the largest."""
+    form = datatype.form
+    element = np.zeros((), form)
+    if datatype.group is Group.PAIR:
+        value, index = form.names or ()
+        element[value], element[index] = number(form[value]), _highest(form[index])
+    elif form.names is not None:  # a complex number that is a structure of two numbers
+        element[form.names[0]] = number(form[0])
+    else:
+        element[()] = number(form)
+    return element
+
+
+def _lowest(datatype: Datatype) -> np.ndarray:
+    """Return the lowest value; for pairs with the largest index, which loses each tie."""
+    above = int(datatype.group is Group.DURATION)  # the minimum integer is NaT
+    return _element(datatype, lambda form: -np.inf if form.kind == "f" else np.iinfo(form).min + above)
+
+
+_HIGHEST: Identity = partial(_element, number=_highest)  # for pairs with the largest index
+_ZERO: Identity = partial(_element, number=lambda form: form.type(0))
+_ONE: Identity = partial(_element, number=lambda form: form.type(1))
+_ALL_BITS: Identity = partial(_element, number=lambda form: ~form.type(0))
+
+
+class UserIdentity:
+    """The identity of a user-defined op: a number, or a list with a number for each field."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __call__(self, datatype: Datatype) -> np.ndarray:
+        """Return the identity as an element; two numbers may be a complex number."""
+        value: Any = tuple(self.value) if isinstance(self.value, list) else self.value
+        if datatype.group is Group.COMPLEX and isinstance(value, tuple) and datatype.form.names is None:
+            value = np.array(value, datatype.component).view(datatype.form)[0] if len(value) == 2 else value  # noqa: PLR2004 - real, imag
+        element = np.zeros((), datatype.form)
+        element[()] = value
+        return element
+
+
 def _op(name: str, kernel: Kernel, groups: Group, doc: str, identity: Identity | None, **fields: Any) -> Op:
     """Return the row of an op of MPI."""
     nan = _PROPAGATES if groups & (_ROUNDED | Group.PAIR) else None
@@ -56,28 +109,28 @@ def _statistic(name: str, groups: Group, doc: str, state: Callable[[Op, Datatype
 
 OPS: tuple[Op, ...] = (
     _op("MAX", twinned("max", kernels.extreme(np.maximum), keeps_upper=True), _COMPARED,
-        "maximum; NaN propagates", identity.lowest, keeps_upper=True, synonyms=(max, np.max), method="maximum",
+        "maximum; NaN propagates", _lowest, keeps_upper=True, synonyms=(max, np.max), method="maximum",
         takes=_WITHIN, mpi_kernel=kernels.mpi_extreme(np.greater), is_within=True),
     _op("MIN", twinned("min", kernels.extreme(np.minimum), keeps_upper=True), _COMPARED,
-        "minimum; NaN propagates", identity.highest, keeps_upper=True, synonyms=(min, np.min), method="minimum",
+        "minimum; NaN propagates", _HIGHEST, keeps_upper=True, synonyms=(min, np.min), method="minimum",
         takes=_WITHIN, mpi_kernel=kernels.mpi_extreme(np.less), is_within=True),
-    _op("SUM", twinned("sum", kernels.add), _ADDED, "sum; integers wrap as in C", identity.zero, synonyms=(sum, np.sum),
+    _op("SUM", twinned("sum", kernels.add), _ADDED, "sum; integers wrap as in C", _ZERO, synonyms=(sum, np.sum),
         rounds=_ROUNDED, exact=_PLUS, exact_state=statistics.Sum, takes=_SUMS,
         mpi_kernel=kernels.add, ufunc=np.add, method="sum"),
-    _op("PROD", twinned("prod", kernels.multiply), _NUMBER, "product; integers wrap as in C", identity.one,
+    _op("PROD", twinned("prod", kernels.multiply), _NUMBER, "product; integers wrap as in C", _ONE,
         synonyms=(np.prod,), rounds=_ROUNDED, exact=_TIMES, takes=_WIDER, mpi_kernel=kernels.multiply,
         ufunc=np.multiply, power=None),
-    _op("LAND", kernels.logical(np.logical_and), _TRUTH, "logical and; 0 or 1", identity.one),
-    _op("BAND", kernels.elementwise(np.bitwise_and), _BITS, "bitwise and", identity.all_bits),
-    _op("LOR", kernels.logical(np.logical_or), _TRUTH, "logical or; 0 or 1", identity.zero),
-    _op("BOR", kernels.elementwise(np.bitwise_or), _BITS, "bitwise or", identity.zero),
-    _op("LXOR", kernels.logical(np.logical_xor), _TRUTH, "logical exclusive or; 0 or 1", identity.zero),
-    _op("BXOR", kernels.elementwise(np.bitwise_xor), _BITS, "bitwise exclusive or", identity.zero),
+    _op("LAND", kernels.logical(np.logical_and), _TRUTH, "logical and; 0 or 1", _ONE),
+    _op("BAND", kernels.elementwise(np.bitwise_and), _BITS, "bitwise and", _ALL_BITS),
+    _op("LOR", kernels.logical(np.logical_or), _TRUTH, "logical or; 0 or 1", _ZERO),
+    _op("BOR", kernels.elementwise(np.bitwise_or), _BITS, "bitwise or", _ZERO),
+    _op("LXOR", kernels.logical(np.logical_xor), _TRUTH, "logical exclusive or; 0 or 1", _ZERO),
+    _op("BXOR", kernels.elementwise(np.bitwise_xor), _BITS, "bitwise exclusive or", _ZERO),
     _op("MAXLOC", twinned("maxloc", kernels.locate(np.greater)), Group.PAIR,
-        "maximum and its index; ties: the smallest", identity.lowest,
+        "maximum and its index; ties: the smallest", _lowest,
         section="6.9.4", mpi_kernel=kernels.mpi_locate(np.greater), extreme=np.maximum, is_within=True),
     _op("MINLOC", twinned("minloc", kernels.locate(np.less)), Group.PAIR,
-        "minimum and its index; ties: the smallest", identity.highest,
+        "minimum and its index; ties: the smallest", _HIGHEST,
         section="6.9.4", mpi_kernel=kernels.mpi_locate(np.less), extreme=np.minimum, is_within=True),
     _op("REPLACE", kernels.replace, _ANY_TYPE, "value of the origin; accumulate only", None,
         section="12.3.4", nan=_COPIED, commute=False, uses=_RMA, lower=kernels.unchanged),

@@ -22,7 +22,7 @@ from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import run_segments
 from mpired.context import Context
 from mpired.datatypes import TIMES, Datatype, Group, beside, from_dtype
-from mpired.datatypes.times import convert_unit, dtype_name
+from mpired.datatypes.dtypes import convert_unit, dtype_name
 from mpired.errors import (
     BufferFileError,
     CountError,

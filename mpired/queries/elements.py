@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpired.datatypes import TIMES, Datatype, Group, from_dtype
-from mpired.datatypes.times import as_times, family, numpy_form
+from mpired.datatypes.dtypes import as_times, family, numpy_form
 from mpired.errors import escaped, shortened
 from mpired.formats import Array
 from mpired.formats.textual import components

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpired.datatypes import TIMES, Datatype, Group, beside
-from mpired.datatypes.times import as_times, dtype_name
+from mpired.datatypes.dtypes import as_times, dtype_name
 from mpired.errors import escaped
 from mpired.formats import Array
 from mpired.formats.array import blocks

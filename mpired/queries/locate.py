@@ -17,7 +17,7 @@ from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import run_segments
 from mpired.context import Context
 from mpired.datatypes import TIMES, Datatype
-from mpired.datatypes.times import as_times
+from mpired.datatypes.dtypes import as_times
 from mpired.errors import CountError, DatatypeError, OpError
 from mpired.formats import InputOptions, RankFile, RankObject
 from mpired.formats.array import blocks

@@ -13,7 +13,7 @@ import numpy as np
 
 from mpired.context import Context
 from mpired.datatypes import TIMES, Datatype
-from mpired.datatypes.times import as_times
+from mpired.datatypes.dtypes import as_times
 from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped
 from mpired.formats import Array, InputOptions, RankFile, open_rank
 from mpired.formats.array import Reader

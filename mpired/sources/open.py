@@ -19,7 +19,7 @@ from mpired.files.places import check_is_data, has_log, inode
 from mpired.files.urls import identity, is_url
 from mpired.sources.directory import INDEX_SUFFIX, DirectorySource, ShardsSource, index_in, is_store
 from mpired.sources.local import LocalSource
-from mpired.sources.source import STANDARD_INPUT, Source
+from mpired.sources.source import STANDARD_INPUT, ReadAhead, Source, thread_pool
 from mpired.sources.stream import StreamSource
 
 if TYPE_CHECKING:
@@ -92,8 +92,6 @@ def prefetch_ranks(arguments: Sequence[object], context: Context) -> Iterator[Co
     if len(urls) < 2 and (len(names) < _MANY or not _is_remote(names[0])):  # noqa: PLR2004 - several
         yield context
         return
-    from mpired.sources.ahead import ReadAhead  # noqa: PLC0415 - few commands need it
-
     with _threads() as threads:
         reads: ReadAhead[str, Source | None] = ReadAhead(
             urls or names, lambda name: threads.submit(_inspect, name, context), lambda names: len(names) < 2 * _THREADS
@@ -112,9 +110,7 @@ def _is_remote(path: str) -> bool:
 @contextlib.contextmanager
 def _threads() -> Iterator[ThreadPoolExecutor]:
     """Start threads for the block; after an error a thread that still waits for an answer is left alone."""
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - few commands need it
-
-    threads, is_complete = ThreadPoolExecutor(_THREADS), False
+    threads, is_complete = thread_pool(_THREADS), False
     try:
         yield threads
         is_complete = True

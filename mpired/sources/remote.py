@@ -23,9 +23,17 @@ from weakref import WeakSet
 from mpired.context import SMALL_NBYTES, STREAMED_BASE_NBYTES, Context
 from mpired.errors import BufferFileError, UsageError
 from mpired.files import stores, urls
-from mpired.files.stores import Version
-from mpired.sources.ahead import ReadAhead
-from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, STORE_SUFFIX, OpenBytes, OpenSource, OpenStore, Source
+from mpired.files.stores import Version, object_of
+from mpired.sources.source import (
+    STORE_DOCUMENTS,
+    STORE_MARKS,
+    STORE_SUFFIX,
+    OpenBytes,
+    OpenSource,
+    OpenStore,
+    ReadAhead,
+    Source,
+)
 
 _PAGE_NBYTES = 64 << 10  # minimum size of a request, which transfers about as long as it waits
 _MAX_PAGE_NBYTES = 1 << 20  # consecutive reads request longer and longer pages
@@ -302,7 +310,7 @@ class _OpenRemoteStore(OpenStore):
 
 def _objects_under(url: str) -> dict[str, Version]:
     """Return the versions of the objects under a prefix, by relative name."""
-    key = urls.object_of(url).key
+    key = object_of(url).key
     versions = stores.versions_under(url, key, _MAX_OBJECTS)
     # The time of an unchanged object may differ between lists, so it is ignored if there is an ETag.
     return {
@@ -314,7 +322,7 @@ def _objects_under(url: str) -> dict[str, Version]:
 def matching(pattern: str) -> list[str]:
     """Return the sorted URLs that match a glob; `*` matches no slash, and `**` any folders."""
     # A folder with the suffix of a store of arrays matches like an object, and then hides the objects in it.
-    place = urls.object_of(pattern)
+    place = object_of(pattern)
     if place.scheme not in urls.STORES:
         reason = f"is a glob, and a server of {place.scheme} does not list its files"
         raise UsageError(pattern, f"{reason}; write a range, such as {{0..9}}, or a list of URLs")

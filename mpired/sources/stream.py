@@ -14,18 +14,18 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mpired import interrupts, machine
+from mpired import interrupts
 from mpired.codecs import CODECS, Codec, Fill
-from mpired.context import NO_LIMITS, RESERVED, Context
+from mpired.context import NO_LIMITS, RESERVED, Context, usable_cores
 from mpired.errors import BufferFileError, MpiredError, UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
 from mpired.sources.local import LocalSource, stamp_of
-from mpired.sources.source import OpenSource, Source
+from mpired.sources.source import OpenSource, Source, thread_pool
 
 if TYPE_CHECKING:
     import hashlib
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from concurrent.futures import Future
 
 _PATIENCE = 200  # milliseconds
 _PIPE_NBYTES = 1 << 20
@@ -172,7 +172,7 @@ class CompressedSource(Source):
         self._limit = limit  # maximum number of decompressed bytes; None for all
         self._max_open_files = context.max_open_files  # None without a limit
         is_alone = context.jobs == 1 or packed.nbytes < _MIN_PACKED
-        self._threads = 0 if is_alone else context.jobs or machine.usable_cores()  # for read-ahead, in each process
+        self._threads = 0 if is_alone else context.jobs or usable_cores()  # for read-ahead, in each process
         self._stream: ForwardReader | None = None  # the only reader, if the compressed source is a stream
         if isinstance(packed, StreamSource):
             packed.reader.limit = None  # the limit counts decompressed bytes
@@ -220,11 +220,7 @@ def decompression_nbytes(sources: Iterable[Source]) -> int:
     return sum(source.memory for source in compressed) + max(libraries, default=0)
 
 
-@functools.cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - for compressed files only
-
-    return ThreadPoolExecutor(threads)
+_pool = functools.cache(thread_pool)  # for compressed files
 
 
 def _fill_ahead(fill: Fill, threads: int) -> Fill:

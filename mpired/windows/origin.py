@@ -10,10 +10,8 @@ from typing import TypeAlias
 import numpy as np
 
 from mpired.context import BASE_NBYTES, RESERVED, STREAMED_BASE_NBYTES, Context
-from mpired.datatypes import Datatype
+from mpired.datatypes import Datatype, transfer
 from mpired.datatypes.datatype import tail
-from mpired.datatypes.typemap import transfer
-from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, UsageError
 from mpired.files import calls
 from mpired.formats import Array, Format, InputOptions, Model, RankObject, open_rank
@@ -204,9 +202,7 @@ def _open_derived(array: Array, derived: Datatype, first: int, count: int | None
             raise UsageError("`origin_count`", f"is needed, because {derived} has extent {typemap.extent}")
         count = available // typemap.extent + 1 if available >= 0 else min(array.nbytes, 1)
     # Checked before the positions of all elements are in memory: there may be any number.
-    start, stop = (
-        transfer.reach(Run(typemap, first * itemsize, count, typemap.extent)) if count * typemap.size else (0, 0)
-    )
+    start, stop = typemap.elements(count, first * itemsize).reach if count * typemap.size else (0, 0)
     if start < 0 or stop > array.nbytes:
         bounds = f"from byte {start} to {stop}"
         raise CountError(name, f"`origin_type` and `origin_count` reach {bounds}, but it has {array.nbytes} bytes")

@@ -19,9 +19,7 @@ import numpy as np
 from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.datatype import tail
-from mpired.datatypes.typemap import transfer
-from mpired.datatypes.typemap.pieces import pieces
-from mpired.datatypes.typemap.typemap import Run, TypeMap
+from mpired.datatypes.typemap import TypeMap, pieces
 from mpired.errors import CountError, DatatypeError, DisplacementError, OverlapError, RangeError, UsageError
 from mpired.formats import Array, InputOptions, open_rank
 from mpired.formats.array import whole
@@ -294,10 +292,10 @@ class Placement(NamedTuple):
                 count = available if origin.entries is None else origin.entries
             return WindowSelection(np.array([start]), np.array([count]), itemsize)
         check_layout(window, "`target_type`")
-        name, elements = window.source.name, Run(self.typemap, start, count or 1, self.typemap.extent)
+        name, elements = window.source.name, self.typemap.elements(count or 1, start)
         # Checked before the positions of all elements are in memory: there may be any number.
         if elements.of.size and elements.copies:
-            check_range(name, *transfer.reach(elements), window.nbytes)
+            check_range(name, *elements.reach, window.nbytes)
             if elements.copies * elements.of.size > window.nbytes:
                 reason = f"`target_type` has more bytes than the window, {window.nbytes}, so that its elements overlap"
                 raise OverlapError(name, f"{reason} (MPI-4.1, 12.3.4); nothing was changed")

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from mpired.context import Context
-from mpired.datatypes.pairs import FIELDS
+from mpired.datatypes.predefined import FIELDS
 from mpired.errors import DatatypeError, OutputExistsError, UsageError
 from mpired.files import calls
 from mpired.files.keys import Keys

@@ -16,7 +16,7 @@ import numpy as np
 
 from mpired.datatypes import TIMES, Datatype
 from mpired.datatypes.datatype import Group
-from mpired.datatypes.times import numpy_form
+from mpired.datatypes.dtypes import numpy_form
 from mpired.errors import CountError, UsageError
 from mpired.formats import InputOptions, open_rank
 from mpired.formats.array import whole

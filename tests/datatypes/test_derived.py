@@ -7,9 +7,8 @@ from rows import each
 from type_texts import DEEP, GOLDEN, nested
 
 from mpired.cli.reference import describe_datatype
-from mpired.datatypes import parse
-from mpired.datatypes.typemap import pieces, transfer
-from mpired.datatypes.typemap.typemap import Run
+from mpired.datatypes import parse, transfer
+from mpired.datatypes.typemap import Run, overlaps
 from mpired.windows.call import component_of
 from mpired.windows.placement import WindowSelection
 
@@ -33,7 +32,7 @@ def test_everything_that_goes_through_a_type_takes_a_hundred_levels(name):
     typemap = datatype.typemap
     entries = list(typemap.walk())
     assert [typemap.entry(i) for i in (0, typemap.entries - 1)] == [entries[0], entries[-1]]
-    _ = describe_datatype(datatype), typemap.unit, datatype.memory.fields, repr(datatype), pieces.overlaps(typemap, 2)
+    _ = describe_datatype(datatype), typemap.unit, typemap.memory.fields, repr(datatype), overlaps(typemap, 2)
     assert pickle.loads(pickle.dumps(datatype)) is datatype
     low, high = typemap.true_lb, typemap.true_ub
     octets = np.random.default_rng(6).integers(0, 256, high - low, dtype=np.uint8)

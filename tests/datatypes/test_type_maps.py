@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 from rows import each
 
-from mpired.datatypes import parse
-from mpired.datatypes.typemap import transfer
-from mpired.datatypes.typemap.typemap import Run
+from mpired.datatypes import parse, transfer
+from mpired.datatypes.typemap import Run
 
 
 @each("word", typemaps.WORDS)
@@ -50,7 +49,7 @@ def test_as_a_real_mpi(drawn, count):
     run = Run(typemap, -low, count, typemap.extent)
     ours = np.zeros_like(packed)
     if count * typemap.size:
-        transfer.whole_window(run).gather(buffer[transfer.reach(run)[0] :], ours)
+        transfer.whole_window(run).gather(buffer[run.reach[0] :], ours)
     packed, ours = (without_x87_padding(drawn.twin, count, each.tobytes()) for each in (packed, ours))
     assert ours == packed, drawn.text
 

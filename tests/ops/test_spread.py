@@ -9,7 +9,7 @@ from command import refused, run
 from needs import needs
 
 import mpired
-from mpired.datatypes.typemap import transfer
+from mpired.datatypes import transfer
 from mpired.errors import DatatypeError, RanksError, UsageError
 
 ROWS, COLS = 30, 20

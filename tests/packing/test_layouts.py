@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from rows import check_refused, each
 
 import mpired
-from mpired.datatypes import parse
-from mpired.datatypes.typemap import transfer
+from mpired.datatypes import parse, transfer
 from mpired.errors import DatatypeError
 
 
@@ -73,7 +72,7 @@ def test_blocks_do_not_show(block, tmp_path, monkeypatch):
              "hindexed([1,1],[0,100000],int)"]  # fmt: skip
     for text in texts:
         typemap, count = parse(text)[0].typemap, 9
-        low, high = transfer.reach(transfer.Run(typemap, 0, count, typemap.extent))
+        low, high = typemap.elements(count).reach
         offset = max(0, -low)
         octets = np.random.default_rng(3).integers(0, 256, offset + high + 50, dtype=np.uint8).tobytes()
         (tmp_path / "a.bin").write_bytes(octets)

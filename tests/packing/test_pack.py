@@ -11,7 +11,7 @@ from command import run, succeeded
 from rows import check_refused, each
 
 import mpired
-from mpired.datatypes.typemap import transfer
+from mpired.datatypes import transfer
 from mpired.errors import CountError, OutputExistsError, UsageError
 
 CELL = "resized(0,24,struct([1],[8],[double]))"

@@ -1,4 +1,4 @@
-"""Copies of elements from the places of a type map to adjacent bytes, and back: gather and scatter.
+"""Copies of elements from the places of a type map to adjacent bytes, and back: gather and scatter; their pictures.
 
 Packed elements are the entries in the order of the type map, without gaps. All functions work on runs, so that the
 number of steps in Python is that of the branches of the type map, not of its entries.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpired.datatypes.typemap.typemap import Run, unfolded
+from mpired.datatypes.typemap import Run, TypeMap, pieces, unfolded
 
 BLOCK_BYTES = 1 << 20
 """Maximum of bytes that are copied at a time, and of bytes that are read at once with the gaps between them."""
@@ -22,13 +22,16 @@ BLOCK_BYTES = 1 << 20
 INTERLEAVED_BYTES = 4 << 20
 """The same maximum for elements that interleave: more elements at a time have longer adjacent bytes."""
 
-MOST_GAPS = 8
-"""Maximum ratio of extent to size of a datatype that is not mostly gaps."""
-
 _MAX_GAP = 64 << 10  # bytes; larger gaps are skipped, smaller ones are read along
 _MAX_LEAVES = 1 << 10  # in a group
 NUMBERS = (1, 2, 4, 8)
 """Sizes in bytes that NumPy copies as integers, which is faster."""
+
+_COLUMNS = 64  # of a picture
+_MAX_ENTRIES = 8 * _COLUMNS  # drawn with their numbers
+_MAX_DRAWN = 1 << 17  # pieces
+_GLYPHS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_NONE, _SOME, _ALL = ".+#"
 
 
 class _Copies(NamedTuple):
@@ -96,12 +99,6 @@ def _views(leaf: _Leaf, joined: np.ndarray, packed: np.ndarray) -> tuple[np.ndar
     return in_ranges, in_packed
 
 
-def reach(run: Run) -> tuple[int, int]:
-    """Return the first byte of all entries of a run, and the end of the last."""
-    low, high = run.disp_range
-    return low + run.of.true_lb, high + run.of.true_ub
-
-
 def is_dense(run: Run) -> bool:
     """Return whether the bytes of a run are adjacent in the order of the map."""
     return run.of.dense and (run.copies == 1 or run.stride == run.of.size)
@@ -135,7 +132,7 @@ def windows(run: Run) -> Iterator[FileWindow]:
     # A window has whole copies, unless copies interleave: then adjacent bytes belong to many copies.
     if run.copies > 1 and run.of.true_extent <= BLOCK_BYTES and not _interleaves(run):
         first = run._replace(copies=1)
-        group = _LeafGroup(*reach(first), run.of.size, functools.partial(_leaves, first))
+        group = _LeafGroup(*first.reach, run.of.size, functools.partial(_leaves, first))
         yield from _windows_of_copies(group, _Copies(run.copies, run.stride, run.of.size))
         return
     for leaves in _near_leaves(_leaves(run)):
@@ -147,7 +144,7 @@ def windows(run: Run) -> Iterator[FileWindow]:
 
 def whole_window(run: Run) -> FileWindow:
     """Return the window with all bytes of a run."""
-    return _LeafGroup(*reach(run), run.copies * run.of.size, functools.partial(_leaves, run)).window()
+    return _LeafGroup(*run.reach, run.copies * run.of.size, functools.partial(_leaves, run)).window()
 
 
 class _LeafGroup(NamedTuple):
@@ -245,3 +242,61 @@ def _leaves(run: Run) -> Iterator[_Leaf]:
         starts = itertools.accumulate(sizes, initial=packed_disp)
         parts = [(inner, disp + inner.disp, start, dims) for inner, start in zip(typemap.runs, starts, strict=False)]
         waiting += reversed(parts)
+
+
+class Picture(NamedTuple):
+    """A picture of the bytes from `start` to `stop`, with a character for `nbytes` bytes."""
+
+    text: str
+    start: int
+    stop: int
+    nbytes: int
+
+
+def draw(typemap: TypeMap) -> Picture | None:
+    """Draw an element with bars for its bounds; return None if it has no bytes, or too many pieces."""
+    # If a character is a byte, it is the number of the entry with this byte, or `.` for a gap. If a character is
+    # several bytes, or there are many entries, `#` means that all bytes are in entries, `+` some, `.` none.
+    start = min(typemap.lb, typemap.ub, typemap.true_lb)
+    stop = max(typemap.lb, typemap.ub, typemap.true_ub)
+    width = -(-(stop - start) // _COLUMNS)
+    if not width:
+        return None
+    if width == 1 and typemap.entries <= _MAX_ENTRIES:
+        cells = [_NONE] * (stop - start)
+        for number, entry in enumerate(typemap.walk()):
+            index = entry.disp - start
+            cells[index : index + entry.form.itemsize] = _GLYPHS[number % len(_GLYPHS)] * entry.form.itemsize
+    else:
+        ranges = pieces(typemap, _MAX_DRAWN)
+        if ranges is None:
+            return None
+        cells = _cells(*_merge(ranges), range(start, stop, width))
+    text = "".join(cells)
+    for bound in sorted({typemap.lb, typemap.ub}, reverse=True):
+        index = -(-(bound - start) // width)
+        text = f"{text[:index]}|{text[index:]}"
+    return Picture(text, start, stop, width)
+
+
+def _cells(starts: np.ndarray, ends: np.ndarray, lows: range) -> list[str]:
+    """Return the characters of the cells that begin at `lows`: whether all, some or no bytes are in a piece."""
+    cells = []
+    for low in lows:
+        high = min(low + lows.step, lows.stop)
+        first = int(np.searchsorted(ends, low, side="right"))  # the first piece that ends in the cell or after it
+        if first == len(starts) or starts[first] >= high:
+            cells.append(_NONE)
+        else:
+            cells.append(_ALL if starts[first] <= low and ends[first] >= high else _SOME)
+    return cells
+
+
+def _merge(ranges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return starts and ends of byte ranges in ascending order; ranges that touch or overlap are merged."""
+    if not len(ranges):
+        return ranges[:, 0], ranges[:, 1]
+    ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(ranges[:, 1])
+    last = np.flatnonzero(ranges[1:, 0] > ends[:-1])  # the ranges before a gap
+    return ranges[np.r_[0, last + 1], 0], ends[np.r_[last, len(ranges) - 1]]

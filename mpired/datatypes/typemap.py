@@ -2,12 +2,14 @@
 
 A type map is a tree of runs. A run has copies of another type map at equal distances, so that all figures are computed
 without a loop over the entries. The tree may be deeper than the stack of Python, because each dimension of a subarray
-is a level: no function here is recursive.
+is a level: no function here is recursive. The pieces of a type map are its byte ranges without a gap. Arrays hold the
+elements as structures one extent apart, or packed.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,7 +23,13 @@ _T = TypeVar("_T")
 
 _LIMIT = 2**63
 _MAX_FIELDS = 1000
-"""Maximum number of entries in which the shortest repeated sequence is searched."""
+"""Maximum number of fields of a structure, and of entries in which the shortest repeated sequence is searched."""
+_MAX_ITEMSIZE = 2**31 - 1
+_LARGE = 1 << 20  # bytes
+_MAX_STRETCHES = 100_000  # visited one by one, to join stretches into fields and to find overlaps
+MOST_GAPS = 8
+"""Maximum ratio of extent to size of a datatype that is not mostly gaps."""
+_MAX_PIECES = 1 << 20
 
 
 class Run(NamedTuple):
@@ -37,6 +45,12 @@ class Run(NamedTuple):
         """The displacements of the lowest and of the highest copy."""
         last = self.disp + (self.copies - 1) * self.stride
         return (self.disp, last) if self.disp <= last else (last, self.disp)
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The first byte of all entries, and the end of the last."""
+        low, high = self.disp_range
+        return low + self.of.true_lb, high + self.of.true_ub
 
     def parts(self) -> Iterator[Run]:
         """Yield the copies of the run, or the runs in its type map if there is one copy."""
@@ -98,6 +112,15 @@ class TypeMap:
             return ()
         unit = self.folded(_unit, lambda typemap: typemap.is_component)
         return None if unit is None else tuple(itertools.islice(unit.of.walk(), len(unit.names)))
+
+    @cached_property
+    def memory(self) -> MemoryForm:
+        """The form of the elements in arrays."""
+        return MemoryForm(self)
+
+    def elements(self, count: int, disp: int = 0) -> Run:
+        """Return the run of `count` elements one extent apart, the first at `disp` bytes."""
+        return Run(self, disp, count, self.extent)
 
     def inside(self, is_end: Callable[[TypeMap], bool]) -> list[TypeMap]:
         """Return the type maps of the tree, each once and after the maps in it; the last is this map."""
@@ -258,3 +281,194 @@ def check_range(*figures: int) -> None:
     """Raise `ValueError` if a size, a bound or an extent does not fit 63 bits."""
     if not (min(figures) >= -_LIMIT and max(figures) < _LIMIT):
         raise ValueError("its size, bounds or extent do not fit 63 bits")
+
+
+def pieces(typemap: TypeMap, limit: int = _MAX_PIECES) -> np.ndarray | None:
+    """Return start and end of each piece in the order of the map; None if there are more than `limit`."""
+    if not typemap.size:
+        return np.empty((0, 2), np.int64)
+    too_many = typemap.folded(_count, lambda inner: inner.dense) > limit
+    return None if too_many else typemap.folded(_pieces, lambda inner: inner.dense)
+
+
+def _count(typemap: TypeMap, counts: Mapping[TypeMap, int]) -> int:
+    """Return the number of pieces of a map from those of the maps in it."""
+    return 1 if typemap.dense else sum(run.copies * counts[run.of] for run in typemap.runs)
+
+
+def _pieces(typemap: TypeMap, pieces_inside: Mapping[TypeMap, np.ndarray]) -> np.ndarray:
+    """Return the pieces of a map from those of the maps in it."""
+    if typemap.dense:
+        return np.array([[typemap.true_lb, typemap.true_ub]], np.int64)
+    groups = itertools.groupby(typemap.runs, key=lambda run: None if run.of.dense else run.of)
+    return np.concatenate([
+        _pieces_of_runs(list(runs), None if inner is None else pieces_inside[inner]) for inner, runs in groups
+    ])  # fmt: skip
+
+
+def _pieces_of_runs(runs: list[Run], inner: np.ndarray | None) -> np.ndarray:
+    """Return the pieces of runs of one map with the pieces `inner`; None if all of the maps are dense."""
+    copies = np.array([run.copies for run in runs], np.int64)
+    disps = np.array([_wrap(run.disp) for run in runs], np.int64)
+    strides = np.array([_wrap(run.stride) for run in runs], np.int64)
+    numbers = np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
+    shifts = np.repeat(disps, copies) + np.repeat(strides, copies) * numbers
+    if inner is None:
+        bounds = np.array([[(run.of.true_lb, run.of.true_ub)] for run in runs], np.int64)
+        inner = np.repeat(bounds, copies, axis=0)
+    shifted: np.ndarray = (inner + shifts[:, None, None]).reshape(-1, 2)
+    return shifted
+
+
+def _wrap(number: int) -> int:
+    """Return a number modulo 2**64: displacements of entries fit 63 bits, but their terms may not."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def overlaps(typemap: TypeMap, count: int, limit: int = _MAX_PIECES) -> bool | None:
+    """Return whether entries of `count` elements overlap; None if there are more than `limit` pieces."""
+    # No entry of a target may overlap another (MPI-4.1, 5.1.11, 12.3.1).
+    if not count or not typemap.size or _have_disjoint_spans(typemap.elements(count)):
+        return False
+    if typemap.size > typemap.true_extent:  # more bytes than the range has
+        return True
+    ranges = pieces(typemap, limit)
+    if ranges is None:
+        return None
+    ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
+    if (ranges[1:, 0] < ranges[:-1, 1]).any():
+        return True
+    return count > 1 and _copies_overlap(ranges, count, abs(typemap.extent))
+
+
+def _have_disjoint_spans(run: Run) -> bool:
+    """Return whether the spans of all parts of a run are disjoint; if spans overlap, entries need not."""
+    waiting, visited = [run], set()
+    while waiting:
+        # Runs that differ only by their displacement are visited once.
+        run = waiting.pop()._replace(disp=0)
+        typemap = run.of
+        if run.copies > 1 and abs(run.stride) < typemap.true_extent:
+            return False
+        if run in visited or typemap.dense:
+            continue
+        visited.add(run)
+        spans = sorted(inner.reach for inner in typemap.runs)
+        if any(low < end for (_, end), (low, _) in itertools.pairwise(spans)):
+            return False
+        waiting += typemap.runs
+    return True
+
+
+def _copies_overlap(ranges: np.ndarray, count: int, stride: int) -> bool | None:
+    """Return whether disjoint byte ranges overlap in `count` copies with a distance of `stride` bytes."""
+    # Bytes of two ranges overlap in some copies if they have the same remainder modulo the stride, and if their
+    # quotients differ by less than the number of copies.
+    if stride == 0 or (ranges[:, 1] - ranges[:, 0] > stride).any():
+        return True
+    starts, ends = ranges[:, 0], ranges[:, 1]
+    border = (starts // stride + 1) * stride
+    crossing = ends > border
+    starts = np.concatenate([starts, border[crossing]])
+    ends = np.concatenate([np.minimum(ends, border), ends[crossing]])
+    quotients, lows = np.divmod(starts, stride)
+    highs = lows + (ends - starts)
+    # Ranges of remainders that are cut at all of their bounds are equal or disjoint.
+    bounds = np.unique(np.concatenate([lows, highs]))
+    first, last = np.searchsorted(bounds, lows), np.searchsorted(bounds, highs)
+    widths = last - first
+    if widths.sum() > _MAX_PIECES:
+        return None
+    cells = np.repeat(first - np.cumsum(widths) + widths, widths) + np.arange(widths.sum())
+    quotients = np.repeat(quotients, widths)
+    order = np.lexsort([quotients, cells])
+    same = np.diff(cells[order]) == 0
+    return bool((same & (np.diff(quotients[order]) < count)).any())
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryForm:
+    """The NumPy form of the elements of a type map."""
+
+    typemap: TypeMap
+
+    @cached_property
+    def is_spread(self) -> bool:
+        """Whether arrays hold the elements packed, not as structures one extent apart."""
+        # Such elements overlap the next element, have too many stretches, or are large and mostly gaps.
+        typemap = self.typemap
+        many = min(typemap.entries, typemap.stretches) > _MAX_FIELDS
+        hollow = typemap.extent > max(_LARGE, MOST_GAPS * typemap.size)
+        return many or hollow or typemap.true_extent > typemap.extent or typemap.extent > _MAX_ITEMSIZE
+
+    @property
+    def origin(self) -> int:
+        """The byte of an element with displacement 0, which may be outside the element."""
+        typemap = self.typemap
+        return 0 if typemap.true_lb >= 0 and typemap.true_ub <= typemap.extent else -typemap.true_lb
+
+    @cached_property
+    def obstacle(self) -> str:
+        """The reason why an array cannot hold the elements; "" if it can."""
+        if not self.typemap.entries:
+            return "it has no entries"
+        if self.is_spread and self.typemap.size > _MAX_ITEMSIZE:
+            return f"its {self.typemap.size} bytes are more than {_MAX_ITEMSIZE}"
+        if not self.fields:
+            return f"its {self.typemap.entries} entries of several types would be more than {_MAX_FIELDS} fields"
+        overlap = overlaps(self.typemap, 1, _MAX_STRETCHES)
+        if overlap is None:
+            return "it has too many pieces to tell that none overlap"
+        return "its entries overlap" if overlap else ""
+
+    @cached_property
+    def form(self) -> np.dtype | None:
+        """The structure with the fields f0, f1, ..., numbered in the order of the map; None if there is an obstacle."""
+        if self.obstacle:
+            return None
+        # NumPy exports buffers only of structures with fields in ascending order; the names keep the order of the map.
+        numbered = sorted(enumerate(self.fields), key=lambda item: item[1].disp)
+        names, entries = [f"f{i}" for i, _ in numbered], [entry for _, entry in numbered]
+        start, itemsize = (0, self.typemap.size) if self.is_spread else (self.origin, self.typemap.extent)
+        formats, offsets = [entry.form for entry in entries], [start + entry.disp for entry in entries]
+        return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": itemsize})
+
+    @cached_property
+    def fields(self) -> tuple[Entry, ...]:
+        """The fields of the structure: the entries, joined if there are many; empty if they are still too many."""
+        # Entries of one type are joined if they are adjacent, for a spread element when packed.
+        if self.typemap.entries <= _MAX_FIELDS:
+            entries = self.typemap.walk()
+        else:
+            entries = self._packed_entries() if self.is_spread else self.typemap.walk(stretches=True)
+        fields = tuple(map(_as_field, itertools.islice(entries, _MAX_FIELDS + 1)))
+        if len(fields) > _MAX_FIELDS:
+            return ()
+        if not self.is_spread:
+            return fields
+        disps = itertools.accumulate((entry.form.itemsize for entry in fields), initial=0)
+        return tuple(entry._replace(disp=disp) for entry, disp in zip(fields, disps, strict=False))
+
+    def _packed_entries(self) -> Iterator[Entry]:
+        """Yield the packed entries, joined where they have one type; nothing if the map has too many stretches."""
+        typemap = self.typemap
+        types = {inner.basic.name: inner.basic for inner in typemap.inside(lambda _: False) if inner.basic}
+        if len(types) == 1:
+            yield _repeated(next(iter(types.values())), typemap.entries)
+        elif typemap.stretches <= _MAX_STRETCHES:
+            for _, group in itertools.groupby(typemap.walk(stretches=True), key=lambda entry: entry.name):
+                entries = list(group)
+                yield _repeated(entries[0], sum(math.prod(entry.form.shape) for entry in entries))
+
+
+def _repeated(entry: Entry, count: int) -> Entry:
+    """Return an entry for `count` adjacent entries."""
+    return entry._replace(form=np.dtype((entry.form.base, (count,))))
+
+
+def _as_field(entry: Entry) -> Entry:
+    """Return an entry whose form has no fields: for a complex number of two binary16 an array of two numbers."""
+    base, shape = entry.form.base, entry.form.shape
+    if base.fields is None:
+        return entry
+    return entry._replace(form=np.dtype((base[0], (*shape, len(base.fields)))))

@@ -1,1 +1,0 @@
-"""Datatypes as text: the parser, and files of definitions."""

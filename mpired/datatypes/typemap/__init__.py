@@ -1,1 +1,0 @@
-"""Type maps: the bytes of an element, and their transfer (MPI-4.1, 5.1)."""
