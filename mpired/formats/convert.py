@@ -10,6 +10,8 @@ import numpy as np
 from mpired.datatypes import Datatype, external32, pair_fields
 from mpired.errors import ConversionError
 
+OF_A_PACKAGE = 2  # `isbuiltin` of a dtype that a package defines
+
 Order: TypeAlias = Literal["<", ">", "="]  # a byte order in NumPy's notation
 
 
@@ -69,3 +71,12 @@ def in_form(elements: np.ndarray, form: np.dtype, file: str = "an element", star
     copy = np.zeros(len(elements), form)
     convert(elements, copy, file, start)
     return copy
+
+
+def lost_numbers(numbers: np.ndarray, form: np.dtype) -> np.ndarray | None:
+    """Return the mask of finite numbers that a form of a package, such as bfloat16, does not hold; None for none."""
+    if form.isbuiltin != OF_A_PACKAGE:
+        return None
+    with np.errstate(all="ignore"):
+        lost: np.ndarray = np.isfinite(numbers) & ~np.isfinite(numbers.astype(form))
+    return lost if lost.any() else None

@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpired import log, ops
-from mpired.datatypes import Datatype
 from mpired.datatypes.datatype import gaps, tail
 from mpired.errors import RangeError
 from mpired.files import calls
 from mpired.files.update import Update
 from mpired.formats import Array
-from mpired.formats.convert import as_in
+from mpired.formats.convert import as_in, lost_numbers
 from mpired.formats.missing import masked
 from mpired.ops.op import Overflow, Steps, by_op, run, warn_of_overflow
 from mpired.ops.state import Elements, fill_value, valid_of
@@ -44,9 +43,9 @@ def fold(
             for pass_ in batch.passes:
                 fetched[pass_.origin] = old if pass_.where is None else old[pass_.where]
             continue
-        state = BatchElements(elements, not_null, op, window.datatype)
+        state = BatchElements(elements, not_null, op, window)
         for rank, origin in enumerate(origins):
-            overflows += state.combine(batch, origin, fetched, rank)
+            overflows += state.combine(batch, origin, fetched, rank, is_last=rank == len(origins) - 1)
             yield elements.nbytes
         elements, not_null = state.results(window) if op.rules.leaves_out else (state.elements, None)
         nmasked += 0 if window.ignored_missing is None else window.ignored_missing.count_masked(elements, not_null)
@@ -125,8 +124,8 @@ class BatchElements:
     # As in reductions, an element without a value takes the first value of an origin. A computed element is a value,
     # even if it equals a fill value.
 
-    def __init__(self, elements: np.ndarray, not_null: np.ndarray | None, op: ops.Op, datatype: Datatype) -> None:
-        self.elements, self._op, self._datatype = elements, op, datatype
+    def __init__(self, elements: np.ndarray, not_null: np.ndarray | None, op: ops.Op, window: Array) -> None:
+        self.elements, self._op, self._datatype, self._stored = elements, op, window.datatype, window.stored
         self._are_masked = op.rules.leaves_out
         self._propagates, self._replaces = op.rules.nulls == "propagate", op.kernel is REPLACE.kernel
         if self._are_masked:
@@ -138,7 +137,9 @@ class BatchElements:
         null = np.zeros(len(elements), np.bool_) if not_null is None else ~not_null
         return np.ones(len(elements), np.bool_) if valid is None else valid, null
 
-    def combine(self, batch: Batch, origin: Origin, fetched: np.ndarray | None, rank: int) -> Iterator[Overflow]:
+    def combine(
+        self, batch: Batch, origin: Origin, fetched: np.ndarray | None, rank: int, *, is_last: bool
+    ) -> Iterator[Overflow]:
         """Combine the elements of an origin into the batch, and yield overflows; `rank` is that of the origin."""
         for pass_ in batch.passes:
             where = slice(None) if pass_.where is None else pass_.where
@@ -165,6 +166,9 @@ class BatchElements:
                         self.elements = new
                     else:
                         self.elements[where] = new
+            if is_last and (lost := lost_numbers(self.elements[where], self._stored)) is not None:
+                lost = np.append(np.zeros(len(values) - len(lost), np.bool_), lost)  # of many values into one element
+                overflowed = lost if overflowed is None else overflowed | lost
             if overflowed is not None:
                 first = int(np.arange(origin.count)[pass_.origin][overflowed.argmax()])
                 yield Overflow(int(np.count_nonzero(overflowed)), 0, first, rank)

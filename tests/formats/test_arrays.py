@@ -64,7 +64,7 @@ def test_arrays_are_combined_by_their_names(suffix, tmp_path):
             3,
             f"has 4 {noun}, but the target has 5, and this file lacks 'one'; choose",
         ),
-        ("accumulate --op max c.X a.X fewer.X", 3, "has 4 arrays, but  / has 5, and this file lacks 'one'"),
+        ("accumulate --op max c.X a.X fewer.X", 3, "has 4 / has 5, and this file lacks 'one'"),
     ]
     check_refusals(tmp_path, [(line.replace(".X", f".{suffix}"), *rest) for line, *rest in rows])
     ranks = [f"{name}.{suffix}" for name in "abc"]
@@ -151,6 +151,13 @@ def test_short_types_are_combined_as_float(tmp_path):
                 assert json.loads(result[8:end])["w"]["dtype"] == code
                 total = np.sum([array.astype("f4") for array in arrays], axis=0, dtype="f8")
                 assert result[end:] == (total / 5).astype("f4").astype(dtype).tobytes()
+                large = np.full((8, 64), ml_dtypes.finfo(dtype).max)  # exact in float, but for bfloat16
+                for rank in range(2):
+                    (folder / f"{rank}.safetensors").write_bytes(start + (large / (1, 8)[rank]).astype(dtype).tobytes())
+                words = "--op", "sum", "--overflow", "error", "0.safetensors", "1.safetensors"
+                for command in (("reduce", *words, "-o", "s.safetensors"), ("accumulate", *words)):
+                    outcome = run(*command, cwd=folder)
+                    assert (outcome.status, "overflowed 512 times, first in element 0" in outcome.err) == (3, True)
 
 
 def test_arrays_in_one_table_and_info(tmp_path):
