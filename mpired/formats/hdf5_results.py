@@ -47,7 +47,7 @@ _SCALES = (b"DIMENSION_LIST", b"REFERENCE_LIST")
 
 
 class _Result(NamedTuple):
-    """An array of a result, and the dataset of the same shape on which it is modelled."""
+    """An array of a result, and the dataset on which it is modelled."""
 
     name: str
     shape: tuple[int, ...]
@@ -55,6 +55,7 @@ class _Result(NamedTuple):
     elements: np.dtype  # the NumPy form of the elements, which may differ from `type` in the sign
     plist: Any  # the creation properties
     template: h5py.Dataset | None
+    has_same_shape: bool  # as the template; a part that a rank gets, for example, does not
     has_same_meaning: bool  # whether the values mean the same as those of the template; indices, for example, do not
     missing: Missing | None
     attributes: Mapping[str, np.ndarray]  # that have the type of the elements
@@ -62,13 +63,13 @@ class _Result(NamedTuple):
 
     @classmethod
     def of(cls, buffer: Array, old: h5py.File | None, cells: Cells) -> _Result:
-        """Return the result for a buffer, modelled on a dataset of the old file if one has its origin and shape."""
+        """Return the result for a buffer, modelled on a dataset of the old file if one has its origin."""
         name, template = buffer.name or "value", None
         has_same_meaning = buffer.origin == buffer.own_name
         with suppress(KeyError, OSError):
             template = None if old is None else old[buffer.origin or name]
-        if not isinstance(template, h5py.Dataset) or template.shape != buffer.dimensions:
-            template = None
+        template = template if isinstance(template, h5py.Dataset) else None
+        has_same_shape = template is not None and template.shape == buffer.dimensions
         form = dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.form or buffer.datatype.form
         order: Any = buffer.byte_order if buffer.byte_order in "<>" else "="
         dtype = h5py.string_dtype() if dtype.hasobject and not dtype.metadata else dtype.newbyteorder(order)
@@ -94,12 +95,13 @@ class _Result(NamedTuple):
         has_fill = old is not None or conventions.fill_of_result(attributes, elements) is not None
         if buffer.nullable and (buffer.datatype.is_bool or not has_fill):
             raise DatatypeError(buffer.datatype.label, "has no value for missing elements in hdf5; use `to='parquet'`")
-        plist = h5p.create(h5p.DATASET_CREATE) if template is None else _storage_properties(template, dtype)
+        plist = _storage_properties(template, dtype) if has_same_shape else h5p.create(h5p.DATASET_CREATE)
         if template is not None and has_same_meaning:
             _set_fill(plist, template, None if is_same else elements.newbyteorder("="))
         return cls(
-            name, buffer.dimensions, tid, elements, plist, template, has_same_meaning, missing, attributes, dropped
-        )
+            name, buffer.dimensions, tid, elements, plist, template, has_same_shape, has_same_meaning, missing,
+            attributes, dropped,
+        )  # fmt: skip
 
 
 def _set_fill(plist: Any, template: h5py.Dataset, form: np.dtype | None) -> None:
@@ -206,7 +208,7 @@ def _copy_file(
             for scale in dimension.values():
                 if scale_name := names.get(address(scale.id)):
                     h5ds.attach_scale(new.id, file[f"/{scale_name}"].id, number)
-    _add_dimensions(file, [result for result in results if model.has_history and result.template is None])
+    _add_dimensions(file, [result for result in results if model.has_history and not result.has_same_shape])
     return names, templates
 
 
@@ -289,7 +291,8 @@ def _create_dataset(file: h5py.File, result: _Result) -> None:
     template = result.template
     result.plist.set_obj_track_times(False)
     # Only chunks can grow, so other layouts lose a larger maximum shape.
-    space = template.id.get_space() if template is not None and template.chunks else h5s.create_simple(result.shape)
+    alike = template if result.has_same_shape else None
+    space = alike.id.get_space() if alike is not None and alike.chunks else h5s.create_simple(result.shape)
     lcpl = h5p.create(h5p.LINK_CREATE)
     lcpl.set_create_intermediate_group(True)
     dataset = h5d.create(file.id, octets_of(result.name), result.type, space, result.plist, lcpl=lcpl)
@@ -298,7 +301,8 @@ def _create_dataset(file: h5py.File, result: _Result) -> None:
     copied = []
     for attribute in () if template is None else open_attributes(template.id):
         key = text_of(attribute.name)
-        if key in new or (key not in result.dropped and (result.has_same_meaning or key in POSITIONS)):
+        is_kept = result.has_same_shape if key in POSITIONS else result.has_same_meaning
+        if key in new or (key not in result.dropped and is_kept):
             copied.append(attribute)
     _copy_attributes(copied, dataset, new)
 
@@ -462,7 +466,12 @@ def _copy_surroundings(model: Model, old: h5py.File, results: Sequence[_Result],
     ranges, nbytes = [], model.source.nbytes
     for result in results:
         template = result.template
-        if template is None or result.dropped or address(template.id)[0] != address(old.id)[0]:
+        if (
+            template is None
+            or not result.has_same_shape
+            or result.dropped
+            or address(template.id)[0] != address(old.id)[0]
+        ):
             return False
         if (start := template.id.get_offset()) is None:
             return False

@@ -279,8 +279,15 @@ def _new_variable(buffer: Array, old: _ClassicHeader, dimensions: dict[str, int]
         raise DatatypeError(buffer.datatype.label, "has no value for missing elements in netCDF; use `to='parquet'`")
     if code is None:
         raise DatatypeError(buffer.datatype.label, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
-    template = old.variables.get(buffer.origin or name)
-    if template is None or old.shape(template) != buffer.dimensions:
+    template = old.variables.get(buffer.origin or name, _ClassicVariable(name, (), {}, code))
+    has_same_shape, has_same_meaning = old.shape(template) == buffer.dimensions, buffer.origin == buffer.own_name
+    attributes = {
+        key: value
+        for key, value in template.attributes.items()
+        if (has_same_shape if key in conventions.POSITIONS else has_same_meaning)
+    }
+    template = replace(template, attributes=attributes)
+    if not has_same_shape:
         if 0 in buffer.dimensions[1:]:
             reason = "have no form in netCDF unless the first dimension is that of none"
             raise DatatypeError("arrays without elements", reason)
@@ -288,10 +295,7 @@ def _new_variable(buffer: Array, old: _ClassicHeader, dimensions: dict[str, int]
             next(name for name in conventions.dimension_names(*axis) if dimensions.setdefault(name, axis[1]) == axis[1])
             for axis in buffer.axes
         )
-        template = _ClassicVariable(name, dims, {}, code)
-    elif buffer.origin != buffer.own_name:  # its values have another meaning
-        attributes = {key: value for key, value in template.attributes.items() if key in conventions.POSITIONS}
-        template = replace(template, attributes=attributes)
+        template = replace(template, dims=dims)
     form = template.signed[1]
     is_same = template.code == code or form == _FORMS[code]
     code, form = (template.code, form) if is_same else (code, _FORMS[code])

@@ -340,8 +340,11 @@ def _create_array(documents: _Buffers, buffer: Array, store: Store | None, cells
     if store is not None and buffer.origin and origin in store.paths and store.document(origin)[1]:
         old = store.node(origin)
     attributes, fill, has_same_type = _model_attributes(old, buffer, dtype)
-    if old is not None and old.ndim != len(shape):
-        attributes.pop(conventions.DIMENSIONS, None)
+    names = [name or None for name, _ in buffer.axes]
+    if old is not None and old.shape != shape:  # a part that a rank gets
+        attributes = {key: value for key, value in attributes.items() if key not in conventions.POSITIONS}
+        names = [next(conventions.dimension_names("", length)) for length in shape if buffer.dims]
+        attributes |= {conventions.DIMENSIONS: names} if names and version == _V2 else {}
         old, has_same_type = None, False
     stored, is_copy = old.dtype if has_same_type else dtype, has_same_type and old.path == path
     if buffer.nullable and dtype.kind == "b":
@@ -363,7 +366,6 @@ def _create_array(documents: _Buffers, buffer: Array, store: Store | None, cells
             array.resize(shape)
     else:
         settings = _layout(old, shape, stored, version)
-        names = [name or None for name, _ in buffer.axes]
         if old is None and version > _V2 and any(names):
             settings["dimension_names"] = names
         settings |= {"zarr_format": version, "attributes": attributes, "fill_value": fill}

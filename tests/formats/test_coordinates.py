@@ -113,6 +113,19 @@ def test_results_of_several_ranks(tmp_path):
     assert (data["time_bnds"].values.tolist(), data["tas"].attrs["cell_methods"]) == ([[0, 90]], "time: mean")
 
 
+def test_parts_of_arrays_have_their_attributes(tmp_path):
+    """But not those of the positions of elements."""
+    for suffix, write in WRITERS.items():
+        data = month(0)
+        data["tas"].attrs["grid"], data["tas"].encoding = "g", {"_FillValue": -9.0, "coordinates": "lat"}
+        write(data, tmp_path / f"p.{suffix}")
+        words = ("--op", "first", "--nulls", "ignore", "--columns", "tas", "--counts", "1,1", *[f"p.{suffix}"] * 2)
+        out = f"p{{rank}}.{suffix}{'.zip' * (suffix == 'zarr')}"
+        succeeded(run("reduce-scatter", "-q", *words, "-o", out, cwd=tmp_path))
+        part = read(tmp_path / out.format(rank=1), mask_and_scale=False, decode_coords=False)["tas"]
+        assert (part.values.tolist(), part.attrs) == ([2.5], {"units": "K", "grid": "g", "_FillValue": -9}), suffix
+
+
 def test_times_without_a_mean(tmp_path):
     """Whole days are rounded; without one calendar the first time stays."""
     for number in range(2):
