@@ -33,7 +33,7 @@ import mpired
 from mpired.cli import main
 
 # They need an extra, and tests of the rest do without; a test of them imports them itself.
-OF_EXTRAS = {"queries.drawing", "cli.bars", "formats.hierarchy", "formats.hdf5_results", "engines.dask", "engines.mpi"}
+OF_EXTRAS = {"queries.drawing", "cli.bars", "formats.hierarchy", "formats.hdf5_results", "engines.mpi"}
 # What a run imports late is loaded before the fork, so that a child finds it whatever its user may read.
 for _module in pkgutil.walk_packages(mpired.__path__, "mpired."):
     if "__main__" not in _module.name and _module.name.removeprefix("mpired.") not in OF_EXTRAS:

@@ -164,7 +164,7 @@ def test_packages_are_imported_by_few():
     assert {room_of(module) for module in imports_of("click")} == {"cli"}
     assert imports_of("pyarrow") == {"formats/arrow.py", "formats/parquet.py", "codecs/arrow.py"}
     packages = ("matplotlib", "mpi4py", "distributed")
-    modules = ("queries/drawing.py", "engines/mpi.py", "engines/dask.py")
+    modules = ("queries/drawing.py", "engines/mpi.py", "engines/futures.py")
     assert [imports_of(package) for package in packages] == [{module} for module in modules]
     # What would write in its own way.
     assert imports_of("shutil") | imports_of("tempfile") == {"cli/pages.py"}  # for the width of the terminal

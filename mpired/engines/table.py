@@ -104,7 +104,7 @@ _ROWS = (
     Engine("mpi", "mpired.engines.mpi", extra="mpi", package="mpi4py", same_host=False,
         doc="the processes that srun or mpiexec has started", is_launched=True,
         options=("engine_timeout",), variables=_MPI_VARIABLES),
-    Engine("dask", "mpired.engines.dask", extra="dask", package="distributed", same_host=False,
+    Engine("dask", "mpired.engines.futures", extra="dask", package="distributed", same_host=False,
         doc="the workers of a Dask scheduler that runs", options=("scheduler", "engine_timeout"), can_stop_ops=False,
         variables={"DASK_SCHEDULER_ADDRESS": ""}),
 )  # fmt: skip
@@ -124,7 +124,7 @@ def connected(options: Mapping[str, Any]) -> Iterator[Engine]:
     elif callable(getattr(value, "everywhere", None)):  # of `mpired.mpi`
         row = ENGINES["mpi"]
     else:
-        row = ENGINES["dask"] if type(value).__module__.partition(".")[0] == "distributed" else EXECUTOR
+        row = ENGINES["dask"] if is_dask(value) else EXECUTOR
     for name in ("scheduler", "engine_timeout"):
         if options[name] is not None and name not in row.options:
             engines = ", ".join(engine.name for engine in ENGINES.values() if name in engine.options)
@@ -143,6 +143,11 @@ def connected(options: Mapping[str, Any]) -> Iterator[Engine]:
                     raise
                 raise UsageError("`engine`", not_installed(row)) from None
         yield row
+
+
+def is_dask(engine: object) -> bool:
+    """Return whether an engine of a program is a client of Dask."""
+    return type(engine).__module__.partition(".")[0] == "distributed"
 
 
 def launched() -> int:
