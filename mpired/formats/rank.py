@@ -106,7 +106,8 @@ class RankFile(NamedTuple):
         arrays = [(array.name, f"{array.count} x {array.datatype.label}") for array in self.buffers]
         arrays += [(skipped.name, f"{skipped.type}, no buffer") for skipped in self.others]
         texts = (f"{name}: {text}" if name else text for name, text in arrays)
-        return f"<{self.format.name} file {self.source.name!r}: {', '.join(texts) or 'no buffer'}>"
+        form = self.format.name if self.format else "undetermined"
+        return f"<{form} file {self.source.name!r}: {', '.join(texts) or 'no buffer'}>"
 
     @property
     def sources(self) -> tuple[Source, ...]:
