@@ -16,7 +16,7 @@ from mpired.collectives.plan import Result
 from mpired.collectives.request import Request
 from mpired.collectives.table import BEFORE, OpField, Share, arrays_in, operand
 from mpired.datatypes import Datatype, Group
-from mpired.datatypes.predefined import FIELDS, VALID, column_name
+from mpired.datatypes.predefined import FIELDS, VALID
 from mpired.errors import CountError, UsageError
 from mpired.files import calls
 from mpired.files.places import is_stream
@@ -303,7 +303,7 @@ def model_of(group: GroupPlan, share: Share) -> Model:
         if not request.collective.whole:
             array = array._replace(count=share.count_of(array.count), shape=None, fortran_order=False)
         if share.has_ops:
-            alone = column_name(array.name, array.columns, result.field)
+            alone = array.of_field(result.datatype, result.field).name
             array = array.of_datatype(result.datatype)._replace(
                 name=result.name, parts=(result.name,), only_op_name=alone
             )

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mpired import datatypes, ops
-from mpired.datatypes.predefined import FIELDS, column_name, column_names, field_type
+from mpired.datatypes.predefined import FIELDS, column_names, field_type
 from mpired.errors import CountError, RootError
 from mpired.formats import Array
 from mpired.formats.array import stored_array
@@ -120,9 +120,9 @@ def arrays_in(share: Share, op_list: Sequence[ops.Op], buffers: Sequence[Array])
             datatype, name = op_list[op].result(rank.datatype), rank.name
             if field:
                 datatype = field_type(datatype, field)
-            if field or labels is not None:
+            if datatype != rank.datatype or labels is not None:
                 is_pair = field in FIELDS and (rank.values is not None or len(rank.columns) != len(FIELDS))
-                name = column_name(rank.name, rank.columns, field)
+                name = rank.of_field(datatype, field).name
                 if label := labels[op] if labels else "":
                     name = without_indices(rank).name if is_pair else name
                     name = f"{name}_{label}" if name.strip("/") else label

@@ -181,7 +181,12 @@ def column_names(name: str) -> tuple[str, str]:
 
 
 def column_name(name: str, columns: Sequence[str], field: str) -> str:
-    """Return the name of the column of a field of pairs; for the fields "" and `valid` that of the pairs."""
+    """Return the name of the column of a field of pairs; for the field "" that of the pairs.
+
+    Numbers for each pair, such as `valid`, have the name of the pairs, or that of the values if two columns are pairs.
+    """
+    if field == VALID and len(columns) == len(FIELDS) and name not in columns:
+        return columns[0]
     if field in {"", VALID}:
         return name
     return (columns if len(columns) == len(FIELDS) else column_names(name))[FIELDS.index(field)]

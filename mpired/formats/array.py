@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from mpired.context import STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
-from mpired.datatypes import Datatype
-from mpired.datatypes.predefined import FIELDS, column_name
+from mpired.datatypes import Datatype, Group
+from mpired.datatypes.predefined import FIELDS, VALID, column_name
 from mpired.errors import BufferFileError, CountError, DatatypeError, MpiredError, number
 from mpired.files import calls
 from mpired.formats.convert import Order, byte_order, convert, same_layout
@@ -157,7 +157,9 @@ class Array(NamedTuple):
         """Return the model of a result with elements of `datatype`: a field of pairs, or all if `field` is ""."""
         array = self.of_datatype(datatype)
         if field not in FIELDS:
-            return array
+            is_number = self.datatype.group is Group.PAIR and datatype.group is not Group.PAIR
+            name = column_name(self.name, self.columns, VALID if is_number else "")
+            return array if name == self.name else array._replace(name=name, parts=(name,))
         name = column_name(self.name, self.columns, field)
         return array._replace(name=name, parts=self.columns if field == FIELDS[1] else (name,))
 

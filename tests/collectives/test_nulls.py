@@ -173,6 +173,10 @@ def test_missing_pairs_are_an_error_without_nulls(form, tmp_path):
     mpired.reduce([tmp_path / f"p.{form}"], "maxloc", pair="t,i", nulls="ignore", output=tmp_path / "o.csv")
     found = (tmp_path / "o.csv").read_text().splitlines()[1:]
     assert [each in {"", '"",""', ","} for each in found] == (t.mask | i.mask).tolist(), found
+    words = ("--op", "maxloc,count", "--pair", "t,i", "--nulls", "ignore", f"p.{form}", "--count-valid", f"n.{form}")
+    assert run("reduce", "-q", *words, "-o", f"o.{form}", cwd=tmp_path).status == 0
+    with netCDF4.Dataset(tmp_path / f"o.{form}") as both, netCDF4.Dataset(tmp_path / f"n.{form}") as counts:
+        assert {*both.variables, *counts.variables} - {"x"} == {"t_maxloc", "i_maxloc", "t_count", "t"}
 
 
 @each("form, call, nulls", [
