@@ -37,6 +37,7 @@ from mpired.windows.origin import Origin, choose_open, file_of
 from mpired.windows.placement import OriginShape
 from mpired.windows.targets import CreatedMeanwhile, WindowFile, make_window, open_window, plan_window
 
+# The ends of messages by the kind of difference between an origin and a target of one array, or of several.
 _HINTS_OF_ONE = {"number": "; choose with `columns`", "fields": "; save both in one order"}
 _HINTS = {**_HINTS_OF_ONE, "name": "; choose those of both with `columns`"}
 

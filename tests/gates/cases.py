@@ -28,6 +28,7 @@ with netCDF4.Dataset('t.nc', 'w', format='NETCDF3_CLASSIC') as file:
 BESIDE = """mpired reduce --op first --columns v d0.zarr -o a.zarr.zip
 python -c "import zipfile; zipfile.ZipFile('a.zarr.zip', 'a').writestr('README', 'x')"
 """
+NAMES = "python -c \"import zipfile; print(zipfile.ZipFile('a.zarr.zip').namelist())\""
 SHIFTED = """cp d1.nc a.nc
 python -c "import netCDF4; netCDF4.Dataset('a.nc', 'a')['x'][:] = 9"
 """
@@ -182,9 +183,9 @@ def of_refusals() -> Iterator[str]:
         "mpired reduce --op mean --unpack --nulls ignore packed[0-2].nc -o out.nc",
         f"{NAMING}mpired reduce --op mean,std t.nc t.nc -o out.nc",
         f"{NAMING}mpired reduce --op mean --columns t t.nc t.nc -o out.nc",
-        f"{BESIDE}mpired reduce --op sum --columns v a.zarr.zip d1.zarr --in-place\npython -m zipfile -l a.zarr.zip",
-        f"{BESIDE}mpired accumulate --op sum --columns v a.zarr.zip d1.zarr\npython -m zipfile -l a.zarr.zip",
-        f"{SHIFTED}mpired show d0.nc --diff a.nc",
+        f"{BESIDE}mpired reduce --op sum --columns v a.zarr.zip d1.zarr --in-place\n{NAMES}",
+        f"{BESIDE}mpired accumulate --op sum --columns v a.zarr.zip d1.zarr\n{NAMES}",
+        f"{SHIFTED}mpired show d0.nc --diff a.nc --png x.png",
         f"{SHIFTED}mpired reduce --op sum d0.nc a.nc -o out.nc",
         "mpired reduce --op sum 'd*.npy' --to text",
         "mpired reduce --op sum 'd{0..2}.npy' --to text",
