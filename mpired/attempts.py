@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import Any, Protocol, Self, TypeVar, overload
 
 from mpired.context import RESERVED, Context
 from mpired.engines import LOCAL
@@ -33,22 +33,32 @@ _ATTEMPTS = 5
 class Planned(Protocol):
     """A checked call whose results are files."""
 
-    sources: Iterable[Source]  # inputs
-    paths: Iterable[str]  # of the results
-    replaced_paths: Iterable[str]  # paths that get a new file; the other files are changed in place
-    folders: Sequence[str]  # directories that the call makes for its results
-    overwrite: bool  # whether results may replace files
+    @property
+    def sources(self) -> Iterable[Source]: ...  # inputs
+    @property
+    def paths(self) -> Iterable[str]: ...  # of the results
+    @property
+    def replaced_paths(self) -> Iterable[str]: ...  # paths that get a new file; the other files are changed in place
+    @property
+    def folders(self) -> Sequence[str]: ...  # directories that the call makes for its results
+    @property
+    def overwrite(self) -> bool: ...  # whether results may replace files
 
     def run(self, context: Context, locked: LockedTargets) -> Self:
         """Compute and commit the results; `locked` has the replaced files. Return the call with its final counts."""
 
 
 _R = TypeVar("_R")
+_C = TypeVar("_C", bound=Planned)
 
 
+@overload
+def retry(call: Callable[[Context], _C], arguments: Sequence[RankArgument], context: Context, *, runs: bool) -> _C: ...
+@overload
+def retry(call: Callable[[Context], _R], arguments: Sequence[RankArgument], context: Context) -> _R: ...
 def retry(
-    call: Callable[[Context], _R], arguments: Sequence[RankArgument], context: Context, *, runs: bool = False
-) -> _R:
+    call: Callable[[Context], Any], arguments: Sequence[RankArgument], context: Context, *, runs: bool = False
+) -> Any:
     """Return the result of a call, which is repeated if an input changes while the call reads it.
 
     If `runs` is true, the result is a `Planned` call, which is run under the locks of the replaced files.
@@ -67,16 +77,16 @@ def retry(
             attempt += 1
             try:
                 check_are_data(inputs, are_inputs=True)
-                planned: Any = call(context)
+                planned = call(context)
                 if not runs:
-                    return cast("_R", planned)
+                    return planned
                 existing = planned.paths if planned.overwrite else ()
                 existing = [path for path in existing if not is_stream(path) and os.path.isfile(path)]
                 if context.dry_run:  # ends here: nothing is created, locked or recovered
                     _check_dry_run(planned, existing, context)
-                    return cast("_R", planned)
+                    return planned
                 if not existing:
-                    return cast("_R", planned.run(context, NO_LOCKED_TARGETS))
+                    return planned.run(context, NO_LOCKED_TARGETS)
                 return _run_locked(planned, existing, call, inputs, context)
             except ChangedError as error:
                 # A repetition of reads of a store, or of reads by many machines, is expensive: the user decides.
@@ -88,8 +98,8 @@ def retry(
 
 
 def _run_locked(
-    planned: Any, existing: Sequence[str], call: Callable[[Context], _R], inputs: Sequence[str], context: Context
-) -> _R:
+    planned: _C, existing: Sequence[str], call: Callable[[Context], _C], inputs: Sequence[str], context: Context
+) -> _C:
     """Run a planned call under the locks of the existing files that it replaces; plan it again if one has changed."""
     descriptors = lock.descriptors_of(len(existing)) + RESERVED
     context.check_open_files(descriptors)
@@ -103,7 +113,7 @@ def _run_locked(
                 raise
             planned = call(context)
         warn_of_hard_links(planned.replaced_paths)
-        return cast("_R", planned.run(context, locked))
+        return planned.run(context, locked)
 
 
 def _check_dry_run(planned: Planned, existing: Sequence[str], context: Context) -> None:
