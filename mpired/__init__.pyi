@@ -57,7 +57,7 @@ class _ReduceOptions(TypedDict, total=False):
     result_type: DatatypeLike | None
     exact: bool
     ddof: int
-    weights: Sequence[float]
+    weights: Sequence[float] | None
     weights_from: PathLike | None
     files_from: PathLike | None
     null: bool
@@ -153,7 +153,7 @@ class _AllreduceOptions(TypedDict, total=False):
     result_type: DatatypeLike | None
     exact: bool
     ddof: int
-    weights: Sequence[float]
+    weights: Sequence[float] | None
     weights_from: PathLike | None
     files_from: PathLike | None
     null: bool
@@ -283,7 +283,7 @@ class _ScanOptions(TypedDict, total=False):
     result_type: DatatypeLike | None
     exact: bool
     ddof: int
-    weights: Sequence[float]
+    weights: Sequence[float] | None
     weights_from: PathLike | None
     files_from: PathLike | None
     null: bool
@@ -377,7 +377,7 @@ class _ExscanOptions(TypedDict, total=False):
     result_type: DatatypeLike | None
     exact: bool
     ddof: int
-    weights: Sequence[float]
+    weights: Sequence[float] | None
     weights_from: PathLike | None
     files_from: PathLike | None
     null: bool
@@ -472,7 +472,7 @@ class _ReduceScatterOptions(TypedDict, total=False):
     result_type: DatatypeLike | None
     exact: bool
     ddof: int
-    weights: Sequence[float]
+    weights: Sequence[float] | None
     weights_from: PathLike | None
     files_from: PathLike | None
     null: bool
@@ -608,7 +608,7 @@ class _ReduceScatterBlockOptions(TypedDict, total=False):
     result_type: DatatypeLike | None
     exact: bool
     ddof: int
-    weights: Sequence[float]
+    weights: Sequence[float] | None
     weights_from: PathLike | None
     files_from: PathLike | None
     null: bool
@@ -736,7 +736,7 @@ class _ReduceLocalOptions(TypedDict, total=False):
     result_type: DatatypeLike | None
     exact: bool
     ddof: int
-    weights: Sequence[float]
+    weights: Sequence[float] | None
     weights_from: PathLike | None
     unpack: bool
     follow_links: bool

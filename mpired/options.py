@@ -144,7 +144,7 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "exact": Option(FLAG, "Compute sums exactly and round once. The order of the ranks then makes no difference."),
         "ddof": Option(integers(low=0, below=2**31), "Divide var and std by (ranks - N); default 0.", 0),
         "weights": Option(NUMBERS, "Weights of the ranks in a mean, such as 0.5,0.25,0.25. They follow the order of "
-            "the ranks after --sort.", (), common=True),
+            "the ranks after --sort.", common=True),
         "weights_from": Option(FILE, "Read the weights from a text file, separated by spaces or lines."),
         "index": Option(words("rank", "number", "global"), "Let maxloc and minloc take plain values, and give each an "
             "index. It is the rank, the number in the file's name, or the global position, rank x count + position.",

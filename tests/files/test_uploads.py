@@ -30,7 +30,7 @@ def folder(tmp_path):
 def in_parts():
     """Let results be put in parts that are few bytes for a store."""
     stores.RETRYING["max_retries"] = 1
-    vars(stores).update(_SINGLE_NBYTES=MEBIBYTE)
+    vars(stores).update(SINGLE_NBYTES=MEBIBYTE)
 
 
 def less_patient():
