@@ -75,8 +75,6 @@ def in_form(elements: np.ndarray, form: np.dtype, file: str = "an element", star
 
 def lost_numbers(numbers: np.ndarray, form: np.dtype) -> np.ndarray | None:
     """Return the mask of finite numbers that a form of a package, such as bfloat16, does not hold; None for none."""
-    if form.isbuiltin != OF_A_PACKAGE:
-        return None
     with np.errstate(all="ignore"):
         lost: np.ndarray = np.isfinite(numbers) & ~np.isfinite(numbers.astype(form))
     return lost if lost.any() else None
