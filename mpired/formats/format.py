@@ -23,7 +23,6 @@ from mpired.formats.layout import (
     FlatLayout,
     Layout,
     check_names,
-    has_split_pairs,
     in_scratch,
     join_fields,
     reads_back,
@@ -112,8 +111,8 @@ class Format(NamedTuple):
             check_names(self._names(buffers), model.kept.names if model.kept else (), self.name)
         if model.format != self:  # the schema and attributes of another format have no meaning here
             model = model._replace(format=self, source=None, cells=Cells())
-        if self.has_arrays and self.has_nulls and any(map(has_split_pairs, buffers)):
-            fields = [FIELDS if has_split_pairs(pairs) else ("",) for pairs in buffers]
+        fields = [FIELDS if self._splits(pairs) else ("",) for pairs in buffers] if self.has_arrays else []
+        if FIELDS in fields:
             parts = [
                 result.of_field(field_type(result.datatype, field), field)
                 for result, names in zip(buffers, fields, strict=True)
@@ -147,11 +146,16 @@ class Format(NamedTuple):
             reason = f"gives a result the name {twice!r}, which another array of the file has"
             raise UsageError("`op`", f"{reason}; put {{op}} into the name of `output`, for a file of each op")
 
+    def _splits(self, result: Array) -> bool:
+        """Return whether pairs become two arrays or columns: they have two names, or may be missing."""
+        may_be_missing = result.nullable and self.has_nulls
+        return result.datatype.group is Group.PAIR and (len(result.columns) == len(FIELDS) or may_be_missing)
+
     def _names(self, buffers: Sequence[Array]) -> list[str]:
         """Return the names of the arrays that results become."""
         names: list[str] = []
         for number, result in enumerate(buffers):
-            if self.has_nulls and has_split_pairs(result):
+            if self._splits(result):
                 names += [column_name(result.name, result.columns, field) for field in FIELDS]
             else:
                 names.append(result.name or self.unnamed.format(number))

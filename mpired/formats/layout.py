@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpired.datatypes import Group
-from mpired.datatypes.predefined import FIELDS, field_type
+from mpired.datatypes.predefined import field_type
 from mpired.errors import UsageError
 from mpired.files import calls
 from mpired.files.scratch import Scratch
@@ -84,11 +83,6 @@ class Encoder(NamedTuple):
 
 Layout: TypeAlias = FlatLayout | ArrayLayout | Encoder
 _BLOCK_NBYTES = 1 << 20
-
-
-def has_split_pairs(array: Array) -> bool:
-    """Return whether pairs of a result become two arrays: they have two names, or may be missing."""
-    return array.datatype.group is Group.PAIR and (len(array.columns) == len(FIELDS) or array.nullable)
 
 
 def check_names(names: Sequence[str], kept: Collection[str], form: str) -> None:
