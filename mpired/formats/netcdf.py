@@ -280,6 +280,9 @@ def _new_variable(buffer: Array, old: _ClassicHeader, dimensions: dict[str, int]
     if code is None:
         raise DatatypeError(buffer.datatype.label, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
     template = old.variables.get(buffer.origin or name)
+    if template is None and not conventions.is_netcdf_name(name):
+        rule = "names begin with a letter, a digit or _, and have no / and no space at the end"
+        raise DatatypeError(repr(name), f"is not a name in netCDF: {rule}; use `to='hdf5'` or `to='npz'`")
     if template is None or old.shape(template) != buffer.dimensions:
         if 0 in buffer.dimensions[1:]:
             reason = "have no form in netCDF unless the first dimension is that of none"
