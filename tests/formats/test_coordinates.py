@@ -308,6 +308,7 @@ def test_tolerance(tmp_path):
 def test_refusals(tmp_path):
     for number, name in enumerate(MONTHS):
         month(number).to_netcdf(tmp_path / name)
+        xarray.Dataset({"t": ("x", [1.0])}, {"x": [name]}).to_netcdf(tmp_path / f"x{name}")
     ways = "let it differ with --ignore-coordinates time_bnds,time, or all with --no-check-coordinates"
     unknown = "no coordinate 'tme': m0.nc, m1.nc; its coordinates"
     rows = [
@@ -317,6 +318,7 @@ def test_refusals(tmp_path):
         ("reduce --op mean m0.nc m1.nc -o o.nc --ignore-coordinates tme", 3, unknown),
         ("reduce --op mean m0.nc m1.nc -o o.nc --coordinate-rtol -1", 2, "--coordinate-rtol"),
         ("reduce --op mean m0.nc m1.nc -o o.nc --coordinate-rtol 1e-6", 3, f"{ways}, or combine it"),
+        ("reduce --op sum xm0.nc xm1.nc -o o.nc", 3, "--ignore-coordinates x, or all with --no-check-coordinates\n"),
     ]
     check_refusals(tmp_path, rows)
 
