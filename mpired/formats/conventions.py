@@ -202,7 +202,8 @@ def array_header(
     if inputs.unpack and not inputs.window and not packed.bad_attribute:
         return header._replace(dtype=packed.scale.dtype)
     reason = f"{label} is packed by {' and '.join(f'`{key}`' for key in (SCALE, OFFSET) if key in attributes)}"
-    skipping = ", and skip missing values with `nulls='ignore'`" if packed.missing is not None else ""
+    may_lack = packed.missing is not None and not inputs.nullable
+    skipping = ", and skip missing values with `nulls='ignore'`" if may_lack else ""
     hint = f"unpack it with `unpack`{skipping}"
     if packed.bad_attribute:
         reason, hint = f"{reason}, and `{packed.bad_attribute}` is not a number", ""
