@@ -139,8 +139,13 @@ def test_bounds_and_methods_that_are_true(tmp_path):
     for rank in range(2):
         months = [month(number, since=rank, method=over_years) for number in (rank, rank + 1)]
         xarray.concat(months, "time", data_vars="minimal").to_netcdf(tmp_path / f"long{rank}.nc")
-    for op, method in {"mean": over_years, "max": f"{over_years} time: maximum"}.items():
-        words = ("--op", op, "--ignore-coordinates", "time", "long0.nc", "long1.nc", "-fo", "o.nc")
+    methods = {
+        "mean": over_years,
+        "max": f"{over_years} time: maximum",
+        "minloc --index rank": f"{over_years} time: minimum",
+    }
+    for op, method in methods.items():
+        words = ("--op", *op.split(), "--ignore-coordinates", "time", "long0.nc", "long1.nc", "-fo", "o.nc")
         succeeded(run("reduce", "-q", *words, cwd=tmp_path))
         data, first = (read(tmp_path / name, decode_times=False) for name in ("o.nc", "long0.nc"))
         assert data[["time", "time_bnds"]].equals(first[["time", "time_bnds"]])
