@@ -27,6 +27,7 @@ from mpired.values import (
     RANK_NUMBERS,
     RANKS,
     REGEX,
+    SOME_NAMES,
     TEXT,
     TWO_PATHS,
     TYPE,
@@ -251,8 +252,8 @@ _SECTIONS: dict[str, dict[str, Option]] = {
     },
     "Columns and arrays": {
         "unpack": Option(FLAG, "Apply scale_factor and add_offset before combining. Results are not packed."),
-        "columns": Option(NAMES, "Columns, variables or arrays to use: names, or patterns such as 'run*/t?'; default "
-            "all.", (), flags="--columns --variables", common=True),
+        "columns": Option(SOME_NAMES, "Columns, variables or arrays to use: names, or patterns such as 'run*/t?'; "
+            "default all.", flags="--columns --variables", common=True),
         "pair": Option(NAMES._replace(metavar="VALUE,INDEX"), "Use two columns or arrays as the values and indices of "
             "pairs."),
         "check_coordinates": Option(FLAG, "Require coordinates, and other arrays that results carry, to be identical "
@@ -262,7 +263,7 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             "several times.", ()),
         "coordinate_rtol": Option(AMOUNT, "Coordinates are equal if abs(a - b) <= X * abs(b), with b from the first "
             "rank."),
-        "columns@one": Option(NAMES, "The column or array, in a file with several.", (),
+        "columns@one": Option(SOME_NAMES, "The column or array, in a file with several.",
             flags="--columns --variables", common=True),
         "keep": Option(NAMES, "Columns or arrays to copy unchanged. They must be equal in all ranks.", (), common=True),
     },

@@ -80,8 +80,14 @@ def _describe_elements(buffers: Sequence[dict[str, Any]], nan: str | None, rules
     stored = f" of {first['stored']}" if first.get("stored") else ""
     phrases = [f"{first['count']} x {first['dtype'] or first['datatype']}{stored}{more}"]
     phrases += [f"NaN {nan}", *rules] if nan else rules
-    names = _abbreviate([buffer["name"] for buffer in buffers if buffer.get("unpacked")])
+    names = _abbreviate([_packed_name(buffer["name"]) for buffer in buffers if buffer.get("unpacked")])
     return ", ".join([*phrases, f"{', '.join(names)} unpacked and not packed again"] if names else phrases)
+
+
+def _packed_name(name: str) -> str:
+    """Return the name of a packed array: of pairs with generated indices, which are not packed, that of the values."""
+    values, _, index = name.rpartition(",")
+    return values if index == f"{values}_index" else name
 
 
 def _where(path: str) -> str:
@@ -150,7 +156,7 @@ def summarise(call: Call, warnings: Sequence[MpiredWarning]) -> Summary:
     files, root = [file for group in call.request.combined for file in group], call.request.options["root"]
     results, ops = [result for plan in plans for result in plan.results], plans[0].ops
     return Summary(
-        op=",".join(map(str, ops)),
+        op=str(ops[0]) if len(ops) == 1 else _option_value(",".join(map(str, ops))),
         commute=all(op.commute for op in ops),
         buffers=[
             {

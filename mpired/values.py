@@ -175,6 +175,12 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _some_names(value: Any) -> tuple[str, ...]:
+    if not (names := _names(value)):
+        raise ValueError(f"{value!r} has no name; leave it out for all")
+    return names
+
+
 def _parsed_counts(text: str, refusal: str = "are not counts; write 3,0,5") -> tuple[int, ...]:
     _match(r"\d{1,19}(,\d{1,19})*", text, refusal)
     return tuple(map(int, text.split(",")))
@@ -263,6 +269,7 @@ REGEX = Kind("REGEX", check=_regex)
 CREATION = Kind("[COUNT|SHAPE]", "bool | str | int | Sequence[int]", _creation, _creation, "file")
 _COMMA = ("NAME", "Quote a name with a comma: '\"a,b\",c'.")
 NAMES = Kind("NAME,...", "str | Sequence[str]", _names, _names, "column", _COMMA)
+SOME_NAMES = NAMES._replace(check=_some_names)
 RANKS = Kind("RANK...", "Several[Rank]", _ranks, offers="file")  # on the command line an option is repeated
 
 

@@ -74,6 +74,7 @@ def test_values_that_python_gives():
         ({"byte_order": "middle"}, "`byte_order`: 'middle' is none of little, big, native"),
         ({"group_b": "r.npy"}, "`group_b`: is one path; give a list of paths, one a rank"),
         ({"columns": [1, 2]}, "`columns`: [1, 2] are not names"),
+        ({"columns": []}, "`columns`: [] has no name; leave it out for all"),
         ({"split": ["v.npy"]}, "`split`: needs the paths of two files, such as values.npy,indices.npy"),
         ({"counts": "3,0"}, "`counts`: '3,0' is one text; give a count for each rank"),
         ({"weights": 3}, "`weights`: 'int' object is not iterable"),

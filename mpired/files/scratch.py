@@ -116,7 +116,7 @@ class StreamOutput(Scratch):
         compression: Compression | None = None,
     ) -> None:
         self.stream_name = "standard output" if path == "-" else path  # in messages
-        super().__init__(name=f"{self.stream_name}, kept in {temporary_directory()} first")
+        super().__init__(name=kept_first(self.stream_name))
         self._path, self._number, self._compression = path, number, compression
         self._flowing = False
 
@@ -160,6 +160,11 @@ class StreamOutput(Scratch):
         super().close()
         if "_stream" in self.__dict__:
             calls.close_quietly(self._stream)
+
+
+def kept_first(name: str) -> str:
+    """Return the name, for messages, of a file whose bytes are kept in the temporary directory first."""
+    return f"{name}, kept in {temporary_directory()} first"
 
 
 def temporary_directory() -> str:

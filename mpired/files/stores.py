@@ -31,7 +31,7 @@ from mpired.errors import (
 )
 from mpired.files import calls
 from mpired.files.places import exists_error
-from mpired.files.scratch import Compression, Scratch
+from mpired.files.scratch import Compression, Scratch, kept_first
 from mpired.files.urls import (
     PART_NBYTES,
     SERVERS,
@@ -316,7 +316,7 @@ class RemoteOutput(Scratch):
         self._url, self._overwrite = url, overwrite
         self._replaced = check_new(url, overwrite=overwrite)
         super().__init__()
-        self.name = f"{url}, kept in {self.name} first"
+        self.name = kept_first(url)
         self._compression = compression
         self._is_interrupted = False
 

@@ -106,9 +106,12 @@ class Draft(Place, Scratch):
                     calls.link(self.fd, self.draft_name, self.dirfd)
                     self.has_name = True
                     return
-                with interrupts.defer_signals() if named else contextlib.nullcontext():
-                    self.fd, self.has_name = create(self.draft_name, self.dirfd, named=named)
-                    self.inode = inode(os.fstat(self.fd))
+                try:
+                    with interrupts.defer_signals() if named else contextlib.nullcontext():
+                        self.fd, self.has_name = create(self.draft_name, self.dirfd, named=named)
+                        self.inode = inode(os.fstat(self.fd))
+                except OSError as error:
+                    raise _draft_error(error.errno, self.directory, self.status) from error
                 if not self._kept_open:
                     calls.close_quietly(self.fd)
                     self.fd = -1
@@ -246,6 +249,13 @@ class Draft(Place, Scratch):
             self._owns_dirfd = False
 
 
+def _draft_error(number: int | None, directory: str, status: os.stat_result | None) -> OSError:
+    """Return an error for a draft that cannot be made; for lack of rights it names the directory of an old file."""
+    is_of_directory = status is not None and number in {errno.EACCES, errno.EPERM}
+    reason = os.strerror(number or 0)
+    return OSError(number, f"cannot make a file in {directory}: {reason}" if is_of_directory else reason)
+
+
 Output: TypeAlias = "Draft | StreamOutput | RemoteOutput"
 """An output: write ranges of `fd`, then `commit`. If the block ends without a commit, nothing has changed."""
 
@@ -308,7 +318,8 @@ def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> dic
                 directory = os.path.realpath(folder)
                 calls.close_quietly(calls.open_directory(directory))
                 if not os.access(directory, os.W_OK | os.X_OK):
-                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+                    is_read_only = os.statvfs(directory).f_flag & os.ST_RDONLY
+                    raise _draft_error(errno.EROFS if is_read_only else errno.EACCES, directory, replaced[path])
             writable_folders.add(folder)
         except (MpiredError, OSError) as error:
             errors.append(error)

@@ -482,7 +482,7 @@ class KeptArrays(NamedTuple):
         """Raise an error unless another file has equal arrays; messages call this file `label`."""
         by_name = {array.name: array for array in other.headers} if isinstance(other, KeptArrays) else {}
         ignored = {*self.ignored, *(self.bounds_of(array) for array in self.headers if array.name in self.ignored)}
-        reasons: dict[str, str] = {}
+        reasons, unequal = dict[str, str](), list[tuple[ArrayHeader, ArrayHeader]]()
         for array in (array for array in self.headers if array.name not in ignored):
             counterpart = by_name.get(array.name)
             if counterpart is None:
@@ -491,6 +491,7 @@ class KeptArrays(NamedTuple):
                 reasons[array.name] = f"{array.name!r} has shape {counterpart.shape}, but {array.shape} in {label}"
             elif counterpart.digest != array.digest and not self._is_close(array, other, counterpart):
                 reasons[array.name] = f"{array.name!r} differs from that of {label} ({self.source.name!r})"
+                unequal.append((array, counterpart))
         if reasons:
             (_, reason), *more = reasons.items()
             reason = f"{reason}{and_others([name for name, _ in more])}{', and results carry it' * are_combined}"
@@ -498,8 +499,11 @@ class KeptArrays(NamedTuple):
                 f"let it differ with `ignore_coordinates='{listed(reasons)}'`",
                 "all with `check_coordinates=False`",
             ]
-            hints += ["allow for rounding with `coordinate_rtol`"] if self.rtol is None else []
-            hints += ["combine it by naming it in `columns`"] if are_combined else []
+            are_values = len(unequal) == len(reasons)  # all are in both files, with the same shape
+            may_round = are_values and all(itertools.starmap(_may_round, unequal))
+            hints += ["allow for rounding with `coordinate_rtol`"] if self.rtol is None and may_round else []
+            are_numbers = are_values and all(header.dtype is not None for pair in unequal for header in pair)
+            hints += ["combine it by naming it in `columns`"] if are_combined and are_numbers else []
             raise BufferFileError(other.source.name, f"{reason}{hint_text(*hints)}")
 
     def bounds_of(self, array: ArrayHeader) -> str:
@@ -515,12 +519,7 @@ class KeptArrays(NamedTuple):
 
     def _is_close(self, array: ArrayHeader, other: KeptArrays, counterpart: ArrayHeader) -> bool:
         """Return whether two coordinates with equal units and calendar differ within the tolerance."""
-        if self.rtol is None:
-            return False
-        for header in array, counterpart:
-            if header.dtype is None or header.dtype.kind not in "iuf" or header.packing is not None:
-                return False
-        if any(array.attributes.get(key, "") != counterpart.attributes.get(key, "") for key in ("units", "calendar")):
+        if self.rtol is None or not _may_round(array, counterpart):
             return False
         values = other.values(counterpart)[0], self.values(array)[0]
         return bool(np.isclose(*values, rtol=self.rtol, atol=0, equal_nan=True).all())
@@ -537,6 +536,14 @@ class KeptArrays(NamedTuple):
                 valid = None if header.missing is None else header.missing.valid_mask(values)
             arrays[header.name] = values if valid is None else np.ma.MaskedArray(values, mask=~valid)
         return arrays
+
+
+def _may_round(array: ArrayHeader, counterpart: ArrayHeader) -> bool:
+    """Return whether two coordinates are real numbers with equal units and calendar."""
+    for header in array, counterpart:
+        if header.dtype is None or header.dtype.kind not in "iuf" or header.packing is not None:
+            return False
+    return all(array.attributes.get(key, "") == counterpart.attributes.get(key, "") for key in ("units", "calendar"))
 
 
 def _read_arrays(source: Source, library: Library, headers: Sequence[ArrayHeader]) -> dict[str, np.ndarray]:

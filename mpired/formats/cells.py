@@ -139,7 +139,7 @@ def _add_methods(
     for array, result in results:
         if last not in [*array.dims, *array.attributes.get("coordinates", "").split()]:
             continue
-        if result.op.method and not result.field:
+        if result.op.method and result.field in {"", FIELDS[0]}:
             methods, method = array.attributes.get(conventions.METHODS, ""), f"{last}: {result.op.method}"
             if not re.search(rf"(?<!\S){re.escape(method)}( (over|within) \w+)?$", methods):
                 over = re.findall(r" over \w+$", methods) if "climatology" in time.attributes else []
@@ -148,7 +148,7 @@ def _add_methods(
         elif (single := _single_rank(result)) and (has_mean or single == "LAST"):
             reason = f"{time.name!r} is not the time of {result.name!r}, which is of one rank"
             warnings.append(f"{reason}; put {{op}} into the name of `output`, for a file of each op")
-        elif result.field != VALID and not single and not has_mean:
+        elif result.field not in {VALID, FIELDS[1]} and not single and not has_mean:
             reason = f"{time.name!r} has the times of one rank, and {result.name!r} is of all ranks"
             warnings.append(f"{reason}; `cell_methods` do not say so, because CF has no method for {result.op}")
     for warning in warnings[:1]:

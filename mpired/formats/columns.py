@@ -360,7 +360,8 @@ def _first_difference(left: pa.Array, right: pa.Array) -> tuple[int, str, str] |
     if left.equals(right):
         return None
     for row, values in enumerate(zip(objects_of(left)[0], objects_of(right)[0], strict=True)):
-        value, other = (repr(value) if isinstance(value, str) else str(value) for value in values)
+        texts = ("null" if value is None else repr(value) if isinstance(value, str) else str(value) for value in values)
+        value, other = texts
         if value != other:
             return row, shortened(value, 100), shortened(other, 100)
     return None

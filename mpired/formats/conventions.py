@@ -72,6 +72,8 @@ _DESCRIPTIVE = (
 )  # fmt: skip
 _FACTOR = r"([^\W\d¹²³⁰⁴-⁹]+)(-?\d+)?"  # of a unit: a name and its power
 _NO_UNITS = ("", "1", "-", "none", "no unit", "no units", "unitless", "dimensionless")
+_NETCDF_NAME = re.compile(r"[A-Za-z0-9_\x80-\U0010ffff]([^\x00-\x1f/\x7f]*[^\x00-\x20/\x7f])?")
+_MAX_NAME_NBYTES = 256
 # netCDF's fill values of elements that were never written.
 _FILLS = {
     "i1": -127, "i2": -32767, "i4": -2147483647, "i8": -9223372036854775806, "u1": 255, "u2": 65535, "u4": 4294967295,
@@ -200,7 +202,8 @@ def array_header(
     if inputs.unpack and not inputs.window and not packed.bad_attribute:
         return header._replace(dtype=packed.scale.dtype)
     reason = f"{label} is packed by {' and '.join(f'`{key}`' for key in (SCALE, OFFSET) if key in attributes)}"
-    skipping = ", and skip missing values with `nulls='ignore'`" if packed.missing is not None else ""
+    may_lack = packed.missing is not None and not inputs.nullable
+    skipping = ", and skip missing values with `nulls='ignore'`" if may_lack else ""
     hint = f"unpack it with `unpack`{skipping}"
     if packed.bad_attribute:
         reason, hint = f"{reason}, and `{packed.bad_attribute}` is not a number", ""
@@ -270,9 +273,14 @@ def result_attributes(
     return new, {*OF_THE_TYPE, *scaling, *(() if is_same and not is_packed else (UNSIGNED,))}
 
 
+def is_netcdf_name(name: str) -> bool:
+    """Return whether the netCDF library allows a name for a new variable or dimension."""
+    return bool(_NETCDF_NAME.fullmatch(name)) and len(name.encode("utf-8", "surrogateescape")) <= _MAX_NAME_NBYTES
+
+
 def dimension_names(name: str, length: int) -> Iterator[str]:
     """Yield names for a new dimension, its own name first: a dimension of another length may have it."""
-    names = [name] if name and length and "/" not in name else []
+    names = [name] if length and is_netcdf_name(name) else []
     return itertools.chain(names, (f"dim_{length}{'_' * number}" for number in itertools.count()))
 
 

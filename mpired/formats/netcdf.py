@@ -279,6 +279,9 @@ def _new_variable(buffer: Array, old: _ClassicHeader, dimensions: dict[str, int]
         raise DatatypeError(buffer.datatype.label, "has no value for missing elements in netCDF; use `to='parquet'`")
     if code is None:
         raise DatatypeError(buffer.datatype.label, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
+    if name not in old.variables and not conventions.is_netcdf_name(name):
+        rule = "names begin with a letter, a digit or _, and have no / and no space at the end"
+        raise DatatypeError(repr(name), f"is not a name in netCDF: {rule}; use `to='hdf5'` or `to='npz'`")
     template = old.variables.get(buffer.origin or name, _ClassicVariable(name, (), {}, code))
     has_same_shape, has_same_meaning = old.shape(template) == buffer.dimensions, buffer.origin == buffer.own_name
     attributes = {

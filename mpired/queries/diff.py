@@ -10,7 +10,7 @@ import itertools
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -59,13 +59,14 @@ from mpired.queries.elements import (
 )
 from mpired.queries.pictures import DifferenceMap, answer_query, check_replaces_none, drawing
 from mpired.ranks.opening import HINTS, check_alike, check_formats, in_one_order, is_of_rank
-from mpired.ranks.order import files_within
+from mpired.ranks.order import files_beside, files_within
 from mpired.sources.directory import is_one_rank
 from mpired.sources.open import check_unchanged, open_source
 
 _File: TypeAlias = str | RankObject
 _Files: TypeAlias = dict[str | int, _File]  # by path in a directory, or number in a list
 _BYTE_OPTIONS = ("examples", "png", "overwrite", *EFFORT, "lock_timeout")  # of a comparison of bytes
+_ITSELF = "."  # the name of a store or checkpoint beside the other files in its directory
 _NUMBERS_NBYTES = 128 << 10  # compared number by number at a time, so that the temporaries stay in the cache
 _MAX_OBJECTS = 16 << 10  # objects of Python in a block
 
@@ -142,7 +143,10 @@ class Difference:
     def lines(self) -> Iterator[str]:
         """Yield the lines that `mpired diff` prints."""
         if self.noun == "file":
-            yield from (f"{escaped(file.name)}: {next(file.lines())}" for file in self.files if not file.equal)
+            for file in self.files:
+                lines = () if file.equal else file.lines()
+                shown = lines if file.name == _ITSELF else itertools.islice(lines, 1)
+                yield from (line if line[0] == " " else f"{escaped(file.name)}: {line}" for line in shown)
             only = [(name, self.a) for name in self.only_in_a] + [(name, self.b) for name in self.only_in_b]
             yield from (f"{escaped(name)}: only in {escaped(folder)}" for name, folder in only)
             counts = Counter(file.verdict for file in self.files)
@@ -521,13 +525,30 @@ def diff(a: _File | Sequence[_File], b: _File | Sequence[_File], options: Option
                 same = os.path.join(str(folder), os.path.basename(_name(other)))
                 hint = f"compare {same!r}" if os.path.exists(same) else "name a file in it"
                 raise BufferFileError(str(folder), f"is a directory, and {_name(other)} is a file; {hint}")
-            return _diff_pair((a, b), options, context, typed=part(INPUTS, options) != part(INPUTS, checked(DIFF, {})))
+            itself = _diff_pair(
+                (a, b), options, context, typed=part(INPUTS, options) != part(INPUTS, checked(DIFF, {}))
+            )
+            if not all(isinstance(file, str) and os.path.isdir(file) for file in (a, b)):
+                return itself
+            others = _diff_members(a, b, files_beside, {**options, "png": None}, context)
+            return itself if others.equal else replace(others, files=(replace(itself, name=_ITSELF), *others.files))
     elif isinstance(single := a, str | RankObject) or isinstance(single := b, str | RankObject):
         raise UsageError(_name(single), "is a file, and the other is a list; give two lists or files")
     if options["png"] is not None:
         raise UsageError("`png`", "is of two files, and these are several; draw one after another")
+    return _diff_members(a, b, files_within, options, context)
+
+
+def _diff_members(
+    a: _File | Sequence[_File],
+    b: _File | Sequence[_File],
+    files_of: Callable[[str, str, Context], Iterator[tuple[str, str]]],
+    options: Options,
+    context: Context,
+) -> Difference:
+    """Compare the files of two lists, or those that `files_of` yields for each of two directories."""
     left, right = (
-        _Files(files_within(own, str(other), context) if isinstance(own, str) else enumerate(own))  # type: ignore[arg-type]
+        _Files(files_of(own, str(other), context) if isinstance(own, str) else enumerate(own))  # type: ignore[arg-type]
         for own, other in ((a, b), (b, a))
     )
     pairs = {key: (file, right[key]) for key, file in left.items() if key in right}

@@ -192,7 +192,10 @@ def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> No
             )
             raise OpError(name, f"holds {elements}, and an extreme is one of {op.groups.title}{hint}")
         if not buffer.count:
-            raise CountError(name, f"rank {rank} has no elements, and so no extreme; leave it out")
+            others = [(other.name, other.datatype.group) for other in file.buffers if other.count]
+            hint = hint_text(columns_hint(others, op.groups) if others else "leave it out")
+            empty = repr(buffer.name) if others else f"rank {rank}"
+            raise CountError(name, f"{empty} has no elements, and so no extreme{hint}")
     first_rank, first_file = first
     if len(set(datatypes)) > 1 and ops.widest(op, datatypes) is None:
         labels = ", ".join(f"{buffer.name}: {buffer.datatype.label}" for buffer in file.buffers)

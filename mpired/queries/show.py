@@ -200,8 +200,9 @@ def _show(path: str, options: Options, write: Printer, context: Context) -> tupl
     if not file.buffers:
         if not file.others:
             raise BufferFileError(file.source.name, "holds no array or column")
-        reason = f"{file.others[0].reason}; only numbers are shown, `mpired info` lists the rest"
-        raise DatatypeError(file.source.name, reason)
+        other = next((other for other in file.others if other.hint), file.others[0])
+        hint = other.hint or "only numbers are shown, `mpired info` lists the rest"
+        raise DatatypeError(file.source.name, f"{other.reason}; {hint}")
     files = [file]
     if options["diff"] is not None:
         files.append(open_rank(options["diff"], inputs).in_order_of(file))

@@ -298,17 +298,26 @@ def files_within(folder: str, other: str, context: Context, *, linked: bool = Fa
     if not entries and not os.path.isdir(other):
         yield "", folder
     for entry in entries:
-        is_rank, is_link, parts = entry.is_dir() and is_one_rank(entry.path), entry.is_symlink(), set[str]()
+        is_rank, is_link = entry.is_dir() and is_one_rank(entry.path), entry.is_symlink()
         if is_rank or is_link or not entry.is_dir():
             yield entry.name, entry.path
         if is_link and (linked or not is_rank):  # links within a linked directory may lead back to it
             continue
         files: Iterable[tuple[str, str]] = ()
-        if is_rank and is_store(entry.path):
-            files = ((name, os.path.join(entry.path, name)) for name in strange_files(entry.path))
-        elif entry.is_dir():
-            files = files_within(entry.path, os.path.join(other, entry.name), context, linked=linked or is_link)
-            with suppress(MpiredError, OSError):  # of a damaged checkpoint each file is compared
-                if is_rank:
-                    parts = {source.name for source in open_rank(entry.path, InputOptions(context=context)).sources}
-        yield from ((os.path.join(entry.name, name), path) for name, path in files if path not in parts)
+        if entry.is_dir():
+            files = (files_beside if is_rank else files_within)(
+                entry.path, os.path.join(other, entry.name), context, linked=linked or is_link
+            )
+        yield from ((os.path.join(entry.name, name), path) for name, path in files)
+
+
+def files_beside(folder: str, other: str, context: Context, *, linked: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the files that a store or checkpoint does not use, with the names and rules of `files_within`."""
+    if is_store(folder):
+        yield from ((name, os.path.join(folder, name)) for name in strange_files(folder))
+        return
+    parts = set[str]()
+    with suppress(MpiredError, OSError):  # of a damaged checkpoint each file is compared
+        parts = {source.name for source in open_rank(folder, InputOptions(context=context)).sources}
+    files = files_within(folder, other, context, linked=linked)
+    yield from ((name, path) for name, path in files if path not in parts)

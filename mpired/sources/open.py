@@ -7,6 +7,7 @@ import errno
 import os
 import stat
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -69,7 +70,9 @@ def _open_special(argument: str, context: Context, limit: int | None) -> Source:
             if index := index_in(name):
                 has_index = not index.endswith(INDEX_SUFFIX) or os.path.lexists(index)
                 return open_source(index, context) if has_index else ShardsSource(index)
-            hint = f"name its files, e.g. '{name.rstrip('/')}/*.npy'"
+            suffixes = Counter(os.path.splitext(file)[1] for file in sorted(next(os.walk(name))[2]))
+            pattern = f"{name.rstrip('/')}/*{max(suffixes, key=suffixes.__getitem__)}" if suffixes else ""
+            hint = f"name its files, e.g. {pattern!r}" if pattern else "it has no files; name a file"
             raise BufferFileError(name, f"is a directory, not a file with a rank's buffer; {hint}")
         if stat.S_ISSOCK(status.st_mode):
             raise OSError(errno.ENXIO, "is a socket and cannot be read as a file", name)

@@ -19,7 +19,7 @@ from mpired.codecs import CODECS, Codec, Fill
 from mpired.context import NO_LIMITS, RESERVED, Context, usable_cores
 from mpired.errors import BufferFileError, MpiredError, UsageError
 from mpired.files import calls
-from mpired.files.scratch import Scratch
+from mpired.files.scratch import Scratch, kept_first
 from mpired.sources.local import LocalSource, stamp_of
 from mpired.sources.source import OpenSource, Source, thread_pool
 
@@ -84,12 +84,16 @@ class ForwardReader(OpenSource):
 
 def copy_to_scratch(name: str, file: OpenSource) -> LocalSource:
     """Return a copy of a stream in a scratch file."""
-    scratch, offset = Scratch(), 0
+    scratch, offset = Scratch(name=kept_first(name)), 0
     block = memoryview(bytearray(_BLOCK_NBYTES))
-    with calls.errors_name(name):
-        while nbytes := file.read_into(block, offset):
-            calls.pwrite_all(scratch.fd, block[:nbytes], offset)
-            offset += nbytes
+    while True:
+        with calls.errors_name(name):
+            nbytes = file.read_into(block, offset)
+        if not nbytes:
+            break
+        with scratch.created() as fd:
+            calls.pwrite_all(fd, block[:nbytes], offset)
+        offset += nbytes
     return LocalSource(name, scratch.shared.path, stamp_of(os.fstat(scratch.fd)), keep=scratch)
 
 

@@ -20,7 +20,7 @@ from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.datatype import tail
 from mpired.datatypes.typemap import TypeMap, pieces
-from mpired.errors import CountError, DatatypeError, DisplacementError, OverlapError, RangeError, UsageError
+from mpired.errors import CountError, DatatypeError, DisplacementError, OverlapError, RangeError, UsageError, number
 from mpired.formats import Array, InputOptions, open_rank
 from mpired.formats.array import whole
 from mpired.formats.memory import ArrayRank
@@ -328,14 +328,19 @@ class Placement(NamedTuple):
 def _read_map(indices: Indices, context: Context) -> np.ndarray:
     """Return the indices in a file or an array of integers."""
     name = os.fspath(indices) if isinstance(indices, str | os.PathLike) else "map"
-    rank = name if isinstance(indices, str | os.PathLike) else ArrayRank(name, np.asarray(indices).ravel())
+    values = indices if isinstance(indices, np.ma.MaskedArray) else np.asarray(indices)
+    rank = name if isinstance(indices, str | os.PathLike) else ArrayRank(name, values.ravel())
     try:
-        array = open_rank(rank, InputOptions(context=context)).only_buffer()
+        array = open_rank(rank, InputOptions(context=context, nullable=True)).only_buffer()
     except UsageError as error:
         reason = f"{name} {error.reason.partition(';')[0]}; a map is npy, or parquet or arrow with one column"
         raise UsageError("`map`", reason) from None
     context.check_memory(BASE_NBYTES + array.count * ENTRY_NBYTES)
     indices = whole(array, context)
+    if nmissing := int(np.ma.getmaskarray(indices).sum()):
+        reason = f"has {number(nmissing, 'missing element')}, and a map has an index for each element of the origin"
+        raise DatatypeError(name, reason)
+    indices = np.ma.getdata(indices)
     if (indices.dtype.kind not in "iu" or array.datatype.group is Group.LOGICAL) and indices.size:
         raise DatatypeError(name, f"holds elements of {array.datatype.label}, and a map is of integers")
     if indices.dtype == np.uint64:

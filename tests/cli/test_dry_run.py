@@ -74,10 +74,19 @@ def test_it_refuses_what_the_run_refuses(name, folder):
 
 def test_a_directory_that_may_not_be_written_to(open_folder, as_root):
     np.save(open_folder / "a.npy", np.zeros(3))
-    words = ("reduce", "--op", "sum", "a.npy", "-o", "out.npy")
-    real = run(*words, cwd=open_folder, setup=become_nobody)
-    refused(real, 4, "out.npy", "Permission denied")
-    assert run(*words, "--dry-run", cwd=open_folder, setup=become_nobody) == real
+    (open_folder / "old.npy").touch()
+    folder = f"cannot make a file in {open_folder}: Permission denied"
+    for output, reason in ("out.npy", "Permission denied"), ("old.npy", folder):
+        words = ("reduce", "-f", "--op", "sum", "a.npy", "-o", output)
+        real = run(*words, cwd=open_folder, setup=become_nobody)
+        refused(real, 4, f"{output}: {reason}")
+        assert run(*words, "--dry-run", cwd=open_folder, setup=become_nobody) == real
+
+
+def test_a_read_only_file_system(mounted, folder):
+    where = mounted("ro")
+    for words in "show a.npy --png", "diff a.npy a.npy --png", "reduce --dry-run --op sum --to npy a.npy -o":
+        check_refused(folder, f"{words} {where}/x.png", 4, "x.png: Read-only file system")
 
 
 def test_a_stream_is_not_read(folder):

@@ -175,14 +175,16 @@ def test_kept_columns_are_known_by_their_names(tmp_path):
     """Their order in a file is nothing to whether they are equal."""
     first = {"u": ["a", "b"], "v": ["c", "d"], "x": [1.0, 2.0]}
     others = {"same": {"v": ["c", "d"], "u": ["a", "b"], "x": [1.0, 2.0]},
-              "swapped": {"v": ["a", "b"], "u": ["c", "d"], "x": [1.0, 2.0]}}  # fmt: skip
+              "swapped": {"v": ["a", "b"], "u": ["c", "d"], "x": [1.0, 2.0]},
+              "null": {"u": [None, "b"], "v": ["c", "d"], "x": [1.0, 2.0]}}  # fmt: skip
     for name, table in {"first": first, **others}.items():
         pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
     words = ("reduce", "-q", "--op", "sum", "--columns", "x", "--keep", "u,v", "first.parquet")
     assert run(*words, "same.parquet", "-o", "out.parquet", cwd=tmp_path) == (0, b"", "")
     assert pq.read_table(tmp_path / "out.parquet").to_pydict() == first | {"x": [2.0, 4.0]}
-    outcome = run(*words, "swapped.parquet", "-o", "new.parquet", cwd=tmp_path)
-    refused(outcome, 3, "swapped.parquet", "row 0 of column 'u' is 'c', but 'a' in rank 0")
+    for name, value in ("swapped", "'c'"), ("null", "null"):
+        outcome = run(*words, f"{name}.parquet", "-o", "new.parquet", cwd=tmp_path)
+        refused(outcome, 3, f"{name}.parquet", f"row 0 of column 'u' is {value}, but 'a' in rank 0")
 
 
 def test_text_results(form, tmp_path):

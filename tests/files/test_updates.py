@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,6 +75,10 @@ def test_full_disk(mounted, folder):
     target = str(where / "t.bin")
     no_room = [((*words, "--commit", commit, target, "o.bin"), 4, target, "No space left") for commit in COMMITS]
     check_refusals(folder, no_room)
+    np.save(folder / "o.npy", np.zeros(1 << 16))
+    with subprocess.Popen(["cat", "o.npy"], cwd=folder, stdout=subprocess.PIPE) as process:
+        outcome = run("show", "-", cwd=folder, stdin=process.stdout.fileno(), env={"TMPDIR": str(where)})
+    refused(outcome, 4, f"standard input, kept in {where} first: No space left on device")
     (where / "t.bin").unlink()
     with open(where / "t.bin", "wb") as file:
         file.truncate(8 << 20)

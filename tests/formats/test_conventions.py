@@ -160,6 +160,11 @@ def test_missing_and_packed_values(tmp_path, form):
         refused(run(*words, "--unpack", "--columns", name, cwd=tmp_path), 3, "--nulls ignore")
     outcome = run(*words, "--unpack", "--nulls", "ignore", cwd=tmp_path)
     assert (outcome.status, "packed unpacked and not packed again, " in outcome.err) == (0, True), outcome.err
+    both = ("--op", "mean,maxloc", "--index", "rank", "--json"), ("--op", "maxloc", "--index", "rank")
+    outputs = [run(*words, "--unpack", "--nulls", "ignore", "--columns", "packed", *own, cwd=tmp_path) for own in both]
+    assert json.loads(outputs[0].out)["op"] == "mean,maxloc"
+    assert " packed unpacked and not packed again, " in outputs[1].err
+    succeeded(run(*words, "-q", "--unpack", "--nulls", "ignore", cwd=tmp_path))
     new, read = raw(tmp_path / result, form), decoded(tmp_path / result, form)
     assert new["plain"][0].tolist() == [2, 2, -9, 9]
     assert new["packed"][0].dtype == ("f8" if form.startswith("ZARR") else "f4")  # in Zarr, attributes have no types

@@ -152,8 +152,13 @@ def test_bounds_and_methods_that_are_true(tmp_path):
     for rank in range(2):
         months = [month(number, since=rank, method=over_years) for number in (rank, rank + 1)]
         xarray.concat(months, "time", data_vars="minimal").to_netcdf(tmp_path / f"long{rank}.nc")
-    for op, method in {"mean": over_years, "max": f"{over_years} time: maximum"}.items():
-        words = ("--op", op, "--ignore-coordinates", "time", "long0.nc", "long1.nc", "-fo", "o.nc")
+    methods = {
+        "mean": over_years,
+        "max": f"{over_years} time: maximum",
+        "minloc --index rank": f"{over_years} time: minimum",
+    }
+    for op, method in methods.items():
+        words = ("--op", *op.split(), "--ignore-coordinates", "time", "long0.nc", "long1.nc", "-fo", "o.nc")
         succeeded(run("reduce", "-q", *words, cwd=tmp_path))
         data, first = (read(tmp_path / name, decode_times=False) for name in ("o.nc", "long0.nc"))
         assert data[["time", "time_bnds"]].equals(first[["time", "time_bnds"]])
@@ -321,6 +326,7 @@ def test_tolerance(tmp_path):
 def test_refusals(tmp_path):
     for number, name in enumerate(MONTHS):
         month(number).to_netcdf(tmp_path / name)
+        xarray.Dataset({"t": ("x", [1.0])}, {"x": [name]}).to_netcdf(tmp_path / f"x{name}")
     ways = "let it differ with --ignore-coordinates time_bnds,time, or all with --no-check-coordinates"
     unknown = "no coordinate 'tme': m0.nc, m1.nc; its coordinates"
     rows = [
@@ -330,6 +336,7 @@ def test_refusals(tmp_path):
         ("reduce --op mean m0.nc m1.nc -o o.nc --ignore-coordinates tme", 3, unknown),
         ("reduce --op mean m0.nc m1.nc -o o.nc --coordinate-rtol -1", 2, "--coordinate-rtol"),
         ("reduce --op mean m0.nc m1.nc -o o.nc --coordinate-rtol 1e-6", 3, f"{ways}, or combine it"),
+        ("reduce --op sum xm0.nc xm1.nc -o o.nc", 3, "--ignore-coordinates x, or all with --no-check-coordinates\n"),
     ]
     check_refusals(tmp_path, rows)
 

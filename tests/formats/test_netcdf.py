@@ -3,10 +3,13 @@
 import h5py
 import netCDF4
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import xarray
 from attributed import suffix, write
 from command import refused, run, succeeded
+from rows import each
 
 FORMS = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA", "NETCDF4", "NETCDF4_CLASSIC"]
 SETTINGS = {"SOURCE_DATE_EPOCH": "86400"}
@@ -119,3 +122,16 @@ def test_other_units_are_warned_of(tmp_path):
         assert (outcome.status, outcome.err.count("\n")) == (0, 1)
         assert f"{other!r} has t in 'degC', but {first!r} has it in 'K'" in outcome.err
         succeeded(run(*words, first, first, cwd=tmp_path))
+
+
+@each("name", ["a/b", "t ", " t", "t\t", "c\x01", "\x7f", "-x", "a b", "1x", "_", "é", "a\\b", "x" * 256, "é" * 129])
+def test_names_are_those_of_the_library(name, tmp_path):
+    pq.write_table(pa.table({name: [1.0]}), tmp_path / "t.parquet")
+    outcome = run("reduce", "-qf", "--op", "max", "t.parquet", "t.parquet", "-o", "r.nc", cwd=tmp_path)
+    with netCDF4.Dataset(tmp_path / "lib.nc", "w", format="NETCDF3_CLASSIC") as file:
+        try:
+            file.createVariable(name, "f8")
+        except RuntimeError:
+            refused(outcome, 3, f"{name!r}: is not a name in netCDF", "use --to hdf5 or --to npz")
+        else:
+            succeeded(outcome)

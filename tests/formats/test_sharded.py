@@ -185,7 +185,11 @@ def test_checkpoints_without_an_index(ranks, tmp_path):
     (tmp_path / "c0" / FIRST.replace("1", "3")).unlink()
     shutil.copy(tmp_path / "c0" / FIRST, tmp_path / "c0" / SECOND)
     (tmp_path / "c1" / FIRST).unlink()
+    shutil.copy(tmp_path / "c0" / FIRST, tmp_path / "one" / "more.safetensors")
+    (tmp_path / "none").mkdir()
     rows = [
+        ("info one", 3, "name its files, e.g. 'one/*.safetensors'"),
+        ("info none", 3, "it has no files; name a file"),
         ("info c0", 3, f"c0/: the tensor 'short' is in two shards, {FIRST} and {SECOND};"),
         ("info c1", 3, f"c1: lacks the shard {FIRST}"),
     ]

@@ -265,6 +265,12 @@ def test_nothing_in_directories_is_passed_over(tmp_path):
         "empty/: only in b",
         "11 files: 5 the same, 2 different, 3 in one alone, 1 not known",
     ]
+    for name, only in ("model", "stale.safetensors"), ("store.zarr", "3/0"):  # directly named
+        outcome = run("diff", *(found := [f"{folder}/{name}" for folder in "ab"]), cwd=tmp_path)
+        assert f"{only}: only in a/{name}\n" in outcome.out.decode()
+        assert ("config.json: different: 1 of 3" in outcome.out.decode()) is (name == "model")
+        assert run("diff", "-q", *found, cwd=tmp_path).status == outcome.status == 1
+        assert not mpired.diff(*(tmp_path / each for each in found)).equal
 
 
 def test_lists(tmp_path):

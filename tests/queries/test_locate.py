@@ -83,6 +83,7 @@ def test_nat_is_the_nan_of_times(dtype, op, function):
     ("--op most a.npy", 2, ["most", "is not an MPI op"]),
     ("--op maxloc", 2, ["there are none"]),
     ("--op maxloc a.npy empty.npy", 3, ["empty.npy", "rank 1 has no elements", "leave it out"]),
+    ("--op maxloc e.npz", 3, ["e.npz: 'e' has no elements, and so no extreme; choose with --columns f"]),
     ("--op maxloc a.npy i.npy", 3, ["i.npy", "rank 1 has datatype MPI_INT64_T", "MPI_DOUBLE", "; convert to one"]),
     ("--op maxloc i.npy a.npy", 3, ["rank 1 has", "with --accumulate-in longdouble"]),
     ("--op maxloc s.npy f.npy --accumulate-in int64_t", 3, ["rank 1 has", "with --accumulate-in double"]),
@@ -102,6 +103,7 @@ def test_refusals(words, status, reasons, tmp_path):
     }  # fmt: skip
     for name, array in arrays.items():
         np.save(tmp_path / f"{name}.npy", array)
+    np.savez(tmp_path / "e.npz", e=np.zeros((0, 3)), f=np.zeros(3))
     (tmp_path / "raw").write_bytes(bytes(8))
     check_refused(tmp_path, f"locate {words}", status, *reasons)
 

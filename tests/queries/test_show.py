@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
+import xarray as xr
 from command import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -167,6 +168,8 @@ def folder(tmp_path):
     (tmp_path / "raw").write_bytes(bytes(8))
     (tmp_path / "texts.parquet").write_bytes(bytes_of(pa.table({"t": ["a"]}), "parquet"))
     (tmp_path / "both.parquet").write_bytes(bytes_of(pa.table({"t": ["a"], "n": [1]}), "parquet"))
+    packing = {"t": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -9}}
+    xr.Dataset({"t": ("x", [1.5])}).to_netcdf(tmp_path / "p.nc", encoding=packing)
     arrays = {"x": np.arange(4.0), "y": np.array([8.0]), "z": np.arange(4.0, 8.0), "m": np.array([[1.0, 2], [3, 4]])}
     np.savez_compressed(tmp_path / "a.npz", **arrays)
     return tmp_path
@@ -180,6 +183,7 @@ def folder(tmp_path):
     ("a.npy --slice ...,...", 2, "has 2 indices"),
     ("a.npz --slice 0", 2, "--slice: is of arrays of one shape"),
     ("texts.parquet", 3, "column 't' holds string, not numbers"),
+    ("p.nc", 3, "'t' is packed by `scale_factor`; unpack it with --unpack\n"),
     ("both.parquet --columns t --png x.png", 3, "column 't' holds string, not numbers"),
     ("a.npy --png x.pdf", 2, "--png: x.pdf is not the name of a PNG picture; write NAME.png"),
     ("a.npy a.npy --png x.png", 2, "--png: is of one file"),

@@ -5,6 +5,8 @@ import resource
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from rows import check_refusals
 
 HUGE = str(2**63 - 1)
@@ -62,6 +64,7 @@ REFUSED = [
     ("--op sum --map bad.npy t.npy o.npy", 3, "entry 1 is 12"),
     ("--op sum --map o.npy t.npy o.npy", 3, "integers"),
     ("--op sum --map long.npy t.npy o.npy", 3, "3 elements for 4"),
+    ("--op sum --map null.parquet --nulls ignore t.npy o.npy", 3, "has 1 missing element, and a map has an index"),
     ("--op sum --lock-timeout -1 t.npy o.npy", 2, "--lock-timeout"),
     ("--op sum --target-disp \u0661 t.npy o.npy", 2, "--target-disp"),
     ("--op sum --target-count 1_0 t.npy o.npy", 2, "--target-count"),
@@ -88,6 +91,7 @@ def test_refusals(tmp_path):
     np.save(tmp_path / "shape.npy", np.ones((4, 3)))
     np.save(tmp_path / "bad.npy", np.array([0, 12, 1]))
     np.save(tmp_path / "long.npy", np.array([0, 2, 1, 3]))
+    pq.write_table(pa.table({"i": [0, None, 1]}), tmp_path / "null.parquet")
     (tmp_path / "t.bin").write_bytes(bytes(96))
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "fifo")
