@@ -1,4 +1,4 @@
-"""The command line: the groups of commands, and `main`, which maps errors to exit statuses.
+"""The command line: the groups of commands, signals, and `main`, which maps errors to exit statuses.
 
 A module of this folder has the commands of one group of the help, and is imported when one of them is called.
 """
