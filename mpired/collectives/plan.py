@@ -1,4 +1,4 @@
-"""The plan of a reduction: its segments, within the limits of memory and open files.
+"""The plan of a reduction: its results, and its segments within the limits of memory and open files.
 
 `make_plan` chooses the number of workers, the files that each keeps open and the size of a block with a `_Planner`, and
 cuts the buffers of the ranks into segments of whole blocks.

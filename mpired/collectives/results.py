@@ -80,7 +80,7 @@ def check_different(results: Sequence[Result], request: Request) -> None:
 
 
 class GroupPlan(NamedTuple):
-    """The fold for a group that receives results."""
+    """The ranks that are combined for a group that receives results, and its shares."""
 
     request: Request
     number: int  # of the group
