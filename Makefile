@@ -71,7 +71,7 @@ check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which f
 size: $(VENV)/.test ## Print the size of the program beside its budget.
 	@$(BIN)/python tests/gates/size.py
 
-transcripts: $(VENV)/.test ## Compare the results of 3,300 commands with the record; ARGS=--add, ARGS=--record record.
+transcripts: $(VENV)/.test ## Compare the results of 3,500 commands with the record; ARGS=--add, ARGS=--record record.
 	$(BIN)/python tests/gates/transcripts.py $(ARGS)
 
 faults: $(VENV)/.test ## Break a copy of mpired in 150 ways, and list what no test notices: tests/gates/faults.py.

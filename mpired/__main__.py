@@ -48,7 +48,7 @@ def run() -> None:
 def _command(early_signals: list[int]) -> int:
     from mpired.cli import main  # noqa: PLC0415 - after the handlers, because its import takes long
 
-    return main(came=early_signals)
+    return main(early_signals=early_signals)
 
 
 def _import_fold() -> None:

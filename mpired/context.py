@@ -28,11 +28,6 @@ SMALL_NBYTES = 1 << 10
 RESERVED = 24
 """Open files of a process besides ranks: standard streams, the output, pipes of the pool, libraries."""
 
-_GROUPS = "/sys/fs/cgroup"
-# Of each limit: its files in version 2, the controller and its files in version 1, the number of its numbers.
-_PROCESSORS = (["cpu.max"], "cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"], 2)
-_MEMORY = (["memory.max"], "memory", ["memory.limit_in_bytes"], 1)
-
 
 class Context(NamedTuple):
     """Settings of a call. A worker gets only the limits."""
@@ -103,6 +98,11 @@ class Context(NamedTuple):
 
 
 NO_LIMITS = Context()
+
+_GROUPS = "/sys/fs/cgroup"
+# Of each limit: its files in version 2, the controller and its files in version 1, the count of its numbers.
+_PROCESSORS = (["cpu.max"], "cpu", ["cpu.cfs_quota_us", "cpu.cfs_period_us"], 2)
+_MEMORY = (["memory.max"], "memory", ["memory.limit_in_bytes"], 1)
 
 
 def usable_cores() -> int:

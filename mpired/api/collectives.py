@@ -82,6 +82,17 @@ def _results(request: Request, *, by_op: bool) -> list[list[Any]]:
     return groups
 
 
+def _as_arrays(results: Sequence[Array], model: Model) -> np.ndarray | dict[str, np.ndarray]:
+    """Return the results with the shapes of a model: an array, or a dict with several results and kept arrays."""
+    arrays = {}
+    for result, buffer in zip(results, model.buffers, strict=True):
+        array = shaped(result, buffer.shape, fortran_order=buffer.fortran_order, form=buffer.form)
+        arrays[next(iter(buffer.columns), result.name)] = array
+    if model.kept is not None:
+        arrays |= {**model.kept.arrays(), **model.cells.values}
+    return arrays if len(arrays) > 1 else next(iter(arrays.values()))
+
+
 @_documented
 def reduce(ranks: Ranks, op: Ops, *, output: PathLike | None = None, context: Context, **options: Any) -> Any:
     """Combine the same element of every rank with an op (MPI_Reduce; MPI-4.1, 6.9.1).
@@ -126,17 +137,6 @@ def reduce(ranks: Ranks, op: Ops, *, output: PathLike | None = None, context: Co
     >>> mpired.reduce(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op=["mean", "max"])["mean"][:3]
     array([2.5, 6.5, 1.5])
     """
-
-
-def _as_arrays(results: Sequence[Array], model: Model) -> np.ndarray | dict[str, np.ndarray]:
-    """Return the results with the shapes of a model: an array, or a dict with several results and kept arrays."""
-    arrays = {}
-    for result, buffer in zip(results, model.buffers, strict=True):
-        array = shaped(result, buffer.shape, fortran_order=buffer.fortran_order, form=buffer.form)
-        arrays[next(iter(buffer.columns), result.name)] = array
-    if model.kept is not None:
-        arrays |= {**model.kept.arrays(), **model.cells.values}
-    return arrays if len(arrays) > 1 else next(iter(arrays.values()))
 
 
 @_documented

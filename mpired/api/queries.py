@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mpired import attempts
 from mpired.api.signatures import as_path, as_rank, as_ranks, with_options
+from mpired.attempts import retry
 from mpired.context import Context
 from mpired.errors import UsageError
 from mpired.formats import InputOptions, RankFile, open_rank
@@ -43,7 +43,7 @@ def info(path: Rank, *, context: Context, **options: Any) -> RankFile:
         combined. `obstacle` is the reason why a file has no buffers.
     """
     rank = ArrayRank("array", path) if isinstance(path, np.ndarray) else as_rank(path, "path")
-    return attempts.retry(partial(look, rank, options), [rank], context)
+    return retry(partial(look, rank, options), [rank], context)
 
 
 def look(rank: RankArgument, options: Options, context: Context) -> RankFile:

@@ -1,4 +1,4 @@
-"""Arguments and results of the Python API: keywords and their documentation from the table of options, arrays."""
+"""The signatures of the Python API: keywords from the table of options, other arguments, and results as arrays."""
 
 from __future__ import annotations
 
@@ -112,6 +112,28 @@ def _with_parameters(docstring: str, table: Mapping[str, Option]) -> str:
     return "\n\n".join([head, *sections])
 
 
+def _hide_queries(value: Any) -> Any:
+    """Return an argument with URLs whose queries messages do not show; a list or tuple is copied."""
+    if isinstance(value, str):
+        return signed(value) if "://" in value else value
+    return type(value)(map(_hide_queries, value)) if type(value) in {list, tuple} else value
+
+
+class _TypeText(str):
+    """A type that `help` shows without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _suggestion(name: str, flags: Mapping[str, str]) -> str:
+    """Return a hint with the keywords that have this name as a flag or a similar name, or else with all keywords."""
+    flag = f"--{name.strip('_').replace('_', '-')}"
+    close = [candidate for candidate, own_flags in flags.items() if flag in own_flags.split()]
+    close = close or difflib.get_close_matches(name, flags, n=2)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else f"the keywords are {', '.join(flags)}"
+
+
 def as_rank(rank: object, name: str) -> RankArgument:
     """Convert a rank of a Python call to a path or a rank object; `name` is its name in messages."""
     if isinstance(rank, str | os.PathLike):
@@ -197,25 +219,3 @@ def as_numpy(block: np.ndarray, datatype: Datatype, form: np.dtype | None) -> np
     if form is None or form == block.dtype:
         return block
     return block.view(form) if same_layout(form, datatype) else in_form(block, form)
-
-
-def _hide_queries(value: Any) -> Any:
-    """Return an argument with URLs whose queries messages do not show; a list or tuple is copied."""
-    if isinstance(value, str):
-        return signed(value) if "://" in value else value
-    return type(value)(map(_hide_queries, value)) if type(value) in {list, tuple} else value
-
-
-class _TypeText(str):
-    """A type that `help` shows without quotes."""
-
-    __slots__ = ()
-    __repr__ = str.__str__
-
-
-def _suggestion(name: str, flags: Mapping[str, str]) -> str:
-    """Return a hint with the keywords that have this name as a flag or a similar name, or else with all keywords."""
-    flag = f"--{name.strip('_').replace('_', '-')}"
-    close = [candidate for candidate, own_flags in flags.items() if flag in own_flags.split()]
-    close = close or difflib.get_close_matches(name, flags, n=2)
-    return f"did you mean {' or '.join(map(repr, close))}?" if close else f"the keywords are {', '.join(flags)}"

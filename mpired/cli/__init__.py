@@ -1,4 +1,4 @@
-"""The command line: the groups of commands, and `main`, which maps errors to exit statuses.
+"""The command line: the groups of commands, signals, and `main`, which maps errors to exit statuses.
 
 A module of this folder has the commands of one group of the help, and is imported when one of them is called.
 """
@@ -85,7 +85,7 @@ class Interrupted(BaseException):
 class _Signals:
     """The signals of this process: before the commit they end the command without a change, then they are ignored."""
 
-    early: Sequence[int] = ()  # signals before `install`; `__main__` appends them
+    early: Sequence[int] = ()  # signals before `install`, to which `__main__` appends
     interruption: Interrupted | None = None
     outcome = "no result was written"  # the state of the files after an interruption, for the message
     is_committed = False  # whether the result is in place
@@ -101,19 +101,18 @@ class _Signals:
             self._interrupt(early[-1], None)
 
     def _interrupt(self, number: int, _frame: FrameType | None) -> NoReturn:
-        self.ignore()  # a second ctrl-C must not disturb the cleanup
+        self._ignore()  # a second ctrl-C must not disturb the cleanup
         self.interruption = Interrupted(number)
         raise self.interruption
 
-    def ignore(self) -> None:
-        """Ignore the signals that would end the command."""
+    def _ignore(self) -> None:
         for number in _ENDING:
             signal.signal(number, signal.SIG_IGN)
 
     def commit(self) -> None:
         """Record that the result is in place: signals are ignored, and errors have the status of a result."""
         self.is_committed = True
-        self.ignore()
+        self._ignore()
 
 
 signals = _Signals()
@@ -203,9 +202,9 @@ def cli() -> None:
     """
 
 
-def main(arguments: list[str] | None = None, came: list[int] | None = None) -> int:
-    """Run the command, flush its output, and return its exit status; `came` gets signals before the handlers."""
-    signals.early = () if came is None else came
+def main(arguments: list[str] | None = None, early_signals: Sequence[int] = ()) -> int:
+    """Run the command, flush its output, and return its exit status; `early_signals` came before the handlers."""
+    signals.early = early_signals
     _prepare_streams()
     arguments = sys.argv[1:] if arguments is None else arguments
     try:

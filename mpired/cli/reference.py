@@ -17,7 +17,7 @@ from mpired import datatypes
 from mpired.cli import COMPLETION, cli, params, signals
 from mpired.cli.messages import STATUSES, print_answer, print_message, print_output, print_summary, report
 from mpired.datatypes import DATATYPES, Datatype, Group, parse
-from mpired.datatypes.dtypes import FAMILIES
+from mpired.datatypes.dtypes import TIME_PREFIXES
 from mpired.datatypes.predefined import canonical
 from mpired.datatypes.transfer import draw
 from mpired.engines import ENGINES, LOCAL, Engine, connected, probe
@@ -157,8 +157,8 @@ def _matrix() -> Iterator[str]:
     )
     paragraphs = [f"{rule}: {', '.join(names)}" for rule, names in _rules()] + [""]
     for group in groups:
-        names = ", ".join(FAMILIES.get(group) or (row.name.lower() for row in DATATYPES if row.group is group))
-        note = " (of columns and npy files, not of MPI)" if group in FAMILIES else ""
+        names = ", ".join(TIME_PREFIXES.get(group) or (row.name.lower() for row in DATATYPES if row.group is group))
+        note = " (of columns and npy files, not of MPI)" if group in TIME_PREFIXES else ""
         paragraphs.append(f"{_LETTERS[group]}  {group.title}{note}: {names}")
     yield from (click.wrap_text(paragraph, 80, subsequent_indent="   ") for paragraph in paragraphs)
 

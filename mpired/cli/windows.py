@@ -10,8 +10,8 @@ from typing import Any
 import click
 import numpy as np
 
-from mpired import attempts
 from mpired.api.signatures import as_numpy
+from mpired.attempts import check_results, retry
 from mpired.cli import messages, params, signals
 from mpired.context import Context
 from mpired.errors import UsageError, escaped
@@ -164,7 +164,7 @@ def _call(
         if context.dry_run:
             planned, fetched = dry_run(request), None
             if path is not None:
-                attempts.check_results([path], context, overwrite=force)
+                check_results([path], context, overwrite=force)
                 fetched = PlannedFile(path, *planned_size(path, to, planned.fetched_model, request.op))
             return describe_request(name, planned, fetched)
         if path is None:
@@ -174,7 +174,7 @@ def _call(
             output.send(targets[0], has_changed=any(update.protocols))
         return update
 
-    update = attempts.retry(attempt, inputs, params.context())
+    update = retry(attempt, inputs, params.context())
     if isinstance(update, Description):
         messages.print_plan(update, inputs, "origin")
         return

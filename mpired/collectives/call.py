@@ -143,8 +143,8 @@ def plan_call(  # noqa: PLR0913 - the parts of a call
     except (MpiredError, OSError) as error:
         new = outputs if collective.to_root and not options["overwrite"] else ()
         raise with_others(error, existing_output_errors(new)) from None
-    group_plans = [(group, results_of(group, terminal=terminal)) for group in plan_groups(request)]
-    results = [result for _, group_results in group_plans for result in group_results]
+    groups = [(group, results_of(group, terminal=terminal)) for group in plan_groups(request)]
+    results = [result for _, results_of_group in groups for result in results_of_group]
     if len(results) > 1:
         check_different(results, request)
     paths = [result.path for result in results]
@@ -156,16 +156,14 @@ def plan_call(  # noqa: PLR0913 - the parts of a call
     _check_results(results, files, request)
     overwrite = options["in_place"] or options["overwrite"]
     nlocked = sum(map(os.path.isfile, paths)) if overwrite else 0
-    plans = [plan_fold(*group_plan, nlocked=nlocked) for group_plan in group_plans]
+    plans = [plan_fold(group, results_of_group, nlocked=nlocked) for group, results_of_group in groups]
     folders = {result.folder for result in results if result.folder and not os.path.isdir(result.folder)}
     layouts = [result.layout for result in results if isinstance(result.layout, ArrayLayout)]
     ranges = tuple(extent for layout in layouts for extent in layout.ranges)
     # The narrowest operand: neither pairs nor a wider datatype that only some of the ops need.
     operands = ([operand(op, array) for op in request.ops] for array in request.groups[0][options["root"]].buffers)
     elements = [min(arrays, key=lambda array: array.datatype.itemsize) for arrays in operands]
-    return Call(
-        request, tuple(plans), tuple(sidecars), files, tuple(sorted(folders)), ranges, overwrite, elements
-    )  # fmt: skip
+    return Call(request, tuple(plans), tuple(sidecars), files, tuple(sorted(folders)), ranges, overwrite, elements)
 
 
 def _check_results(results: Sequence[Result], paths: Sequence[str], request: Request) -> None:

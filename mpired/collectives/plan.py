@@ -1,4 +1,4 @@
-"""The plan of a reduction: its segments, within the limits of memory and open files.
+"""The plan of a reduction: its results, and its segments within the limits of memory and open files.
 
 `make_plan` chooses the number of workers, the files that each keeps open and the size of a block with a `_Planner`, and
 cuts the buffers of the ranks into segments of whole blocks.
@@ -119,7 +119,7 @@ class Plan(NamedTuple):
     max_open: int  # ranks that a worker keeps open, and results
     engine: Engine
     isolated: bool  # whether the work runs in workers only: foreign code, or a library that decodes, may end a process
-    has_unknown_length: bool  # whether all ranks are streams whose count is unknown, as before the fold
+    has_unknown_length: bool  # whether all ranks are streams whose count only the fold finds
     memory: int = 0  # estimated bytes of all processes together
     open_files: int = 0  # maximum for a process
     machines: int = 1  # number of machines of the workers
@@ -145,7 +145,7 @@ class Plan(NamedTuple):
         return tasks
 
     def with_count(self, count: int) -> Plan:
-        """Return the plan of streams of unknown length with their count."""
+        """Return the plan of streams of unknown length with the count that the fold has found."""
         buffers = tuple(tuple(rank._replace(count=count) for rank in ranks) for ranks in self.buffers)
         return self._replace(buffers=buffers, has_unknown_length=False)
 

@@ -312,8 +312,8 @@ def _set_counts(groups: _Groups, inputs: InputOptions, *, may_grow: bool) -> _Gr
         compare(label, file, reference, inputs)
         if file.buffers[0].count != UNKNOWN_COUNT:
             return file
-        like = label, other
-        return file._replace(buffers=[with_stored(array, count=count, counted_like=like) for array in file.buffers])
+        buffers = [with_stored(array, count=count, counted_like=(label, other)) for array in file.buffers]
+        return file._replace(buffers=buffers)
 
     files = itertools.starmap(counted, ranks)
     return tuple(tuple(itertools.islice(files, len(group))) for group in groups)

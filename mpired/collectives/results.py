@@ -80,7 +80,7 @@ def check_different(results: Sequence[Result], request: Request) -> None:
 
 
 class GroupPlan(NamedTuple):
-    """The fold for a group that receives results."""
+    """The ranks that are combined for a group that receives results, and its shares."""
 
     request: Request
     number: int  # of the group
@@ -257,8 +257,7 @@ def _result_in_place(path: str, group: GroupPlan, share: Share) -> Result:
         combined = tuple(name for array in file.buffers for name in array.columns)
         kept = form.inspect(file.source, request.inputs._replace(columns=combined, keep=("*",))).kept
         file = file._replace(kept=kept)
-        receivers = [*group.receivers[: share.rank], file, *group.receivers[share.rank + 1 :]]
-        group = group._replace(receivers=tuple(receivers))
+        group = group._replace(receivers=(*group.receivers[:-1], file))  # the second of two ranks
     model = model_of(group, share)
     _check_nulls(form, model, group, share)
     is_plain = model.cells == Cells() and not any(array.nullable for array in model.buffers)

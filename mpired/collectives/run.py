@@ -40,7 +40,7 @@ _ALIGNMENT = 64  # of arrays in a scratch file
 
 
 def fill(plan: Plan, drafts: Sequence[Output], context: Context, *, link: bool) -> Plan:
-    """Fold the ranks into the drafts of the results, with `link` hard links of equal ones; return the final plan."""
+    """Fold the ranks into drafts of results; return the final plan. With `link` equal results are hard links."""
     targets: list[ResultFile] = []
     encoded: list[tuple[Share, Encoder, Output]] = []
     originals: list[tuple[Layout, Output]] = []
@@ -186,37 +186,38 @@ def fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> Plan:
     if plan.engine.is_launched and len(drafts) >= max(2, len(targets)):
         sample = {os.path.dirname(draft.path): draft for draft in drafts}  # a draft in each folder
         is_sent = not probe.all_write(plan.engine.runner, list(sample.values()))
-    is_function, pieces = any(op.is_function for op in plan.ops), list[ProgressReport]()
+    is_function = any(op.is_function for op in plan.ops)
+    reports: list[ProgressReport] = []
     with closing(decoding.Decoder()) if is_function else nullcontext() as decoder, ExitStack() as stack:
         decoded = plan
         if decoder is not None:  # a function runs in this process, and libraries decode in a worker
             decoded = plan._replace(buffers=tuple(tuple(map(decoder.decoding, ranks)) for ranks in plan.buffers))
         work = stack.enter_context(closing(Fold(decoded, tuple(targets), sends=is_sent)))
-        reports = stack.enter_context(run_segments(plan, work, context))
-        for piece in _write_received(plan, targets, reports) if is_sent else reports:
+        progress = stack.enter_context(run_segments(plan, work, context))
+        for report in _write_received(plan, targets, progress) if is_sent else progress:
             if interrupts.pending:
                 interrupts.raise_pending()
-            pieces.append(piece)
-    if any(piece.overflow or piece.nunset or piece.nmasked for piece in pieces):
-        _report(plan, targets, pieces)
-    return plan.with_count(max(piece.stop for piece in pieces)) if plan.has_unknown_length else plan
+            reports.append(report)
+    if any(report.overflow or report.nunset or report.nmasked for report in reports):
+        _warn(plan, targets, reports)
+    return plan.with_count(max(report.stop for report in reports)) if plan.has_unknown_length else plan
 
 
-def _report(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[ProgressReport]) -> None:
+def _warn(plan: Plan, targets: Sequence[ResultFile], reports: Sequence[ProgressReport]) -> None:
     """Warn of overflows, of elements never written, and of masked elements."""
-    for overflow in by_op(overflow for piece in pieces for overflow in piece.overflow):
+    for overflow in by_op(overflow for report in reports for overflow in report.overflow):
         op, ranks = plan.ops[overflow.op], plan.buffers[overflow.buffer]
         name = ranks[0].name if len(plan.buffers) > 1 else ""
         warn_of_overflow(op, operand(op, ranks[0]).datatype, overflow, [rank.source.name for rank in ranks], name)
     for number, ranks in enumerate(plan.buffers if plan.ops[0].rules.missing is None else ()):
-        if count := sum(piece.nunset for piece in pieces if piece.buffer == number):
+        if count := sum(report.nunset for report in reports if report.buffer == number):
             value = next(unset for rank in ranks if (unset := stored_array(rank).unset) is not None)
             log.warn(log.unset_warning(count, stored_array(ranks[0]).name, f"leave them out with `missing={value}`"))
-    if any(piece.nmasked for piece in pieces):
-        _report_masked(plan, targets, pieces)
+    if any(report.nmasked for report in reports):
+        _warn_of_masked(plan, targets, reports)
 
 
-def _report_masked(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[ProgressReport]) -> None:
+def _warn_of_masked(plan: Plan, targets: Sequence[ResultFile], reports: Sequence[ProgressReport]) -> None:
     """Warn of valid elements of results that are equal to a fill value of their array."""
     masked: dict[tuple[int, int], tuple[ResultArray, Missing]] = {}  # by the numbers of the buffer and the op
     for target in targets:
@@ -225,7 +226,7 @@ def _report_masked(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[P
             if region is not None and region.missing is not None:
                 masked.setdefault((result.buffer, result.number), (result, region.missing))
     for (buffer, number), (result, missing) in sorted(masked.items(), key=lambda item: item[0]):
-        if count := sum(piece.nmasked.get(number, 0) for piece in pieces if piece.buffer == buffer):
+        if count := sum(report.nmasked.get(number, 0) for report in reports if report.buffer == buffer):
             has_nulls = result.op.rules.nulls != "error" and not has_fill_value(result.op, result.rank.datatype)
             hint = f"use `to='parquet'` with `columns={result.rank.name!r}`" if has_nulls else "use `to='npz'`"
             name = result.name if len(plan.ops) > 1 else result.rank.name
@@ -233,31 +234,31 @@ def _report_masked(plan: Plan, targets: Sequence[ResultFile], pieces: Sequence[P
 
 
 def _write_received(
-    plan: Plan, targets: Sequence[ResultFile], pieces: Iterable[ProgressReport]
+    plan: Plan, targets: Sequence[ResultFile], reports: Iterable[ProgressReport]
 ) -> Iterator[ProgressReport]:
     """Write the block results that workers on other machines send, and yield the reports without them."""
     writers, buffer = None, -1
     with ExitStack() as stack:
-        for piece in pieces:
-            if not piece.sent:
-                yield piece
+        for report in reports:
+            if not report.sent:
+                yield report
                 continue
-            if writers is None or piece.buffer != buffer:
+            if writers is None or report.buffer != buffer:
                 stack.close()  # the files of one buffer are open at a time
-                buffer, writers = piece.buffer, stack.enter_context(Writers(plan, targets, piece.buffer))
-            for result in piece.sent:
+                buffer, writers = report.buffer, stack.enter_context(Writers(plan, targets, report.buffer))
+            for result in report.sent:
                 block = result.block if result.block.flags.writeable else result.block.copy()
                 writers.write(result._replace(block=block))
-            yield piece._replace(sent=(), nmasked=writers.nmasked)
+            yield report._replace(sent=(), nmasked=writers.nmasked)
             writers.nmasked = {}
 
 
-_P = TypeVar("_P")  # progress of a segment, with `nbytes`, the number of bytes read since the last one
+_P = TypeVar("_P")  # report of the progress of a segment, with `nbytes`, the bytes read since the last one
 
 
 @contextmanager
 def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: Context) -> Iterator[Iterable[_P]]:
-    """Let the engine work on all segments of a plan; the block takes their progress, in any order."""
+    """Let the engine work on all segments of a plan; the block takes the reports of all, in any order."""
     if log.collected:
         blocks = ", ".join(map(str, plan.block_counts))
         log.plan(f"segments {len(plan.segments)}, elements in a block {blocks}, ranks open at once {plan.max_open}")
@@ -268,7 +269,7 @@ def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: C
     elif is_decoding and plan.jobs == 1 and context.worker is not None and context.worker.answers is not None:
         progress = context.worker.each(work, plan.segments)  # the worker that has inspected the ranks
     elif plan.engine is LOCAL and plan.jobs == 1 and not plan.isolated:
-        progress = (piece for segment in plan.segments for piece in work(segment))
+        progress = (report for segment in plan.segments for report in work(segment))
     else:
         function = partial(_work_quietly, work) if is_decoding else work
         progress = plan.engine.runner.run(function, plan.segments, plan.jobs, isolated=plan.isolated)
@@ -288,14 +289,14 @@ def run_segments(plan: Plan, work: Callable[[Segment], Iterator[_P]], context: C
     check_unchanged([*{id(source): source for source in sources}.values()])
 
 
-def _show_progress(pieces: Iterable[_P], progress: Progress, total: int) -> Iterator[_P]:
-    """Yield the pieces, and show their bytes by the caller's progress."""
+def _show_progress(reports: Iterable[_P], progress: Progress, total: int) -> Iterator[_P]:
+    """Yield the reports, and show their bytes by the caller's progress."""
     received: list[_P] = []
 
     def nbytes_received() -> Iterator[int]:
-        for piece in pieces:
-            received.append(piece)
-            yield cast("Any", piece).nbytes
+        for report in reports:
+            received.append(report)
+            yield cast("Any", report).nbytes
 
     for _ in progress(nbytes_received(), total):
         yield from received

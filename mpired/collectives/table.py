@@ -121,10 +121,10 @@ def arrays_in(share: Share, op_list: Sequence[ops.Op], buffers: Sequence[Array])
             if field:
                 datatype = field_type(datatype, field)
             if datatype != rank.datatype or labels is not None:
-                is_pair = field in FIELDS and (rank.values is not None or len(rank.columns) != len(FIELDS))
                 name = rank.of_field(datatype, field).name
-                if label := labels[op] if labels else "":
-                    name = without_indices(rank).name if is_pair else name
-                    name = f"{name}_{label}" if name.strip("/") else label
-                    name = column_names(name)[FIELDS.index(field)] if is_pair else name
+            if labels is not None and (label := labels[op]):
+                is_pair = field in FIELDS and (rank.values is not None or len(rank.columns) != len(FIELDS))
+                name = without_indices(rank).name if is_pair else name
+                name = f"{name}_{label}" if name.strip("/") else label
+                name = column_names(name)[FIELDS.index(field)] if is_pair else name
             yield ResultArray(number, op, op_list[op], field, rank, name, datatype)

@@ -25,20 +25,8 @@ if TYPE_CHECKING:
     from mpired.datatypes.text import parse
 
 __all__ = [
-    "DATATYPES",
-    "TIMES",
-    "Datatype",
-    "Group",
-    "beside",
-    "definitions",
-    "from_dtype",
-    "has_same_components",
-    "numeric_form",
-    "pair_fields",
-    "parse",
-    "rename_fields",
-    "value_index",
-    "value_type",
+    "DATATYPES", "TIMES", "Datatype", "Group", "beside", "definitions", "from_dtype", "has_same_components",
+    "numeric_form", "pair_fields", "parse", "rename_fields", "value_index", "value_type",
 ]  # fmt: skip
 
 

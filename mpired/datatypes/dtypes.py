@@ -1,4 +1,4 @@
-"""All predefined datatypes by name, and the datatypes of NumPy dtypes.
+"""All predefined datatypes by name, the datatypes of NumPy dtypes, and datatypes of times.
 
 A dtype has the datatype of the same components: names of fields, offsets and byte order make no difference.
 
@@ -32,15 +32,6 @@ _DEFAULTS = ("INT8_T", "UINT8_T", "INT16_T", "UINT16_T", "INT32_T", "UINT32_T", 
              "DOUBLE", "LONG_DOUBLE", "REAL2", "COMPLEX4", "C_COMPLEX", "C_DOUBLE_COMPLEX", "C_LONG_DOUBLE_COMPLEX",
              "FLOAT_INT", "DOUBLE_INT", "LONG_INT", "2INT", "SHORT_INT", "LONG_DOUBLE_INT", "2REAL",
              "2DOUBLE_PRECISION")  # fmt: skip
-FAMILIES = {
-    Group.TIME: ("timestamp", "date32", "date64", "time32", "time64", "datetime64"),
-    Group.DURATION: ("duration", "timedelta64"),
-}
-"""The prefixes of the names of these datatypes in Arrow and NumPy; a unit follows."""
-_OF_4_BYTES = ("date32", "time32")
-_SINCE_MIDNIGHT = ("time32", "time64")
-_ARROW_UNITS = ("s", "ms", "us", "ns")
-_NUMPY_NAMES = ("datetime64", "timedelta64")
 
 
 def get(name: str) -> Datatype:
@@ -130,11 +121,41 @@ def pair_fields(names: Sequence[str], others: Sequence[str]) -> list[tuple[str, 
     return [(name, partners[name]) for name in names]
 
 
+def _components(dtype: np.dtype) -> tuple[str, ...]:
+    """Return the NumPy codes of the components of an element in native byte order, without names and offsets."""
+    fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
+    return tuple(map(_component, fields))
+
+
+@functools.lru_cache(maxsize=256)  # thousands of ranks have the same
+def _component(field: np.dtype) -> str:
+    return f"{field.shape or ''}{field.base.newbyteorder('=').str}"
+
+
+_BY_FORM = {_components(BY_NAME[name].form): BY_NAME[name] for name in _DEFAULTS}
+
+# Other NumPy names of these numbers, except those that are also MPI names.
+_OTHER_NAMES = ("half", "single", "longdouble", "intc", "uintc", "intp", "uintp", "uint")
+BY_NUMPY_NAME = {row.numpy_name: row for row in map(get, ("C_BOOL", *_DEFAULTS)) if row.numpy_name}
+BY_NUMPY_NAME |= {name: from_dtype(np.dtype(name)) for name in _OTHER_NAMES}
+"""Datatypes by NumPy name, such as float64. Names of MPI take precedence: float is MPI_FLOAT, of 4 bytes."""
+
+TIME_PREFIXES = {
+    Group.TIME: ("timestamp", "date32", "date64", "time32", "time64", "datetime64"),
+    Group.DURATION: ("duration", "timedelta64"),
+}
+"""The prefixes of the names of datatypes of times in Arrow and NumPy; a unit follows."""
+_OF_4_BYTES = ("date32", "time32")
+_SINCE_MIDNIGHT = ("time32", "time64")
+_ARROW_UNITS = ("s", "ms", "us", "ns")
+_NUMPY_NAMES = ("datetime64", "timedelta64")
+
+
 @functools.cache
 def time_type(name: str) -> Datatype:
     """Return the datatype with an Arrow name, such as `timestamp[us, tz=UTC]`, `date32[day]` or `duration[s]`."""
     # Types that Arrow does not have get the NumPy name, such as `datetime64[D]`.
-    group = Group.DURATION if name.startswith(FAMILIES[Group.DURATION]) else Group.TIME
+    group = Group.DURATION if name.startswith(TIME_PREFIXES[Group.DURATION]) else Group.TIME
     return Datatype(name, group, np.dtype("i4" if name.startswith(_OF_4_BYTES) else "i8"), handle=DATATYPE_NULL)
 
 
@@ -184,23 +205,3 @@ def convert_unit(block: np.ndarray, datatype: Datatype, finer: Datatype) -> np.n
 def as_times(block: np.ndarray, datatype: Datatype) -> np.ndarray:
     """Return times as an array of datetime64 or timedelta64."""
     return block.astype("i8").view(numpy_form(datatype))
-
-
-def _components(dtype: np.dtype) -> tuple[str, ...]:
-    """Return the NumPy codes of the components of an element in native byte order, without names and offsets."""
-    fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
-    return tuple(map(_component, fields))
-
-
-@functools.lru_cache(maxsize=256)  # thousands of ranks have the same
-def _component(field: np.dtype) -> str:
-    return f"{field.shape or ''}{field.base.newbyteorder('=').str}"
-
-
-_BY_FORM = {_components(BY_NAME[name].form): BY_NAME[name] for name in _DEFAULTS}
-
-# Other NumPy names of these numbers, except those that are also MPI names.
-_OTHER_NAMES = ("half", "single", "longdouble", "intc", "uintc", "intp", "uintp", "uint")
-BY_NUMPY_NAME = {row.numpy_name: row for row in map(get, ("C_BOOL", *_DEFAULTS)) if row.numpy_name}
-BY_NUMPY_NAME |= {name: from_dtype(np.dtype(name)) for name in _OTHER_NAMES}
-"""Datatypes by NumPy name, such as float64. Names of MPI take precedence: float is MPI_FLOAT, of 4 bytes."""

@@ -51,10 +51,6 @@ _KEYWORDS: dict[str, dict[str, str]] = {
 _PREFIXES = ("mpi_", "order_", "distribute_")
 _NUMPY_CODE = re.compile(r"([<>=|])?([biufc]\d{1,2}|\?)", re.ASCII)
 _MAX_NAME = 40
-_MAX_BYTES = 128 << 10  # of a file of definitions
-_MAX_DOTS = 100  # in a line: the time of the TOML parser grows with their square
-_SHOWN_NAMES = 4  # that a message shows at each end of a long cycle of definitions
-_DEFINED_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*", re.ASCII)
 _BYTE_ORDERS = {"<": "little", ">": "big", "=": "native"}
 
 
@@ -76,7 +72,7 @@ def parse(text: str, defined: Mapping[str, Parsed] | None = None) -> tuple[Datat
     >>> str(parse("pair(double,int)")[0]), str(parse("pair(float, uint8_t)")[0])
     ('MPI_DOUBLE_INT', 'pair(float,uint8_t)')
     """
-    datatype, order = read(text, defined)
+    datatype, order = _read(text, defined)
     if isinstance(text, DatatypeText) and (datatype.size, datatype.extent) != (text.size, text.extent):
         sizes = [f"{form.size} bytes and extent {form.extent}" for form in (text, datatype)]
         reason = f"has {sizes[0]} in this MPI, and {sizes[1]} in mpired; give a type that says its size"
@@ -84,7 +80,7 @@ def parse(text: str, defined: Mapping[str, Parsed] | None = None) -> tuple[Datat
     return datatype, order
 
 
-def has_meaning(name: str) -> bool:
+def _has_meaning(name: str) -> bool:
     """Return whether a name has a meaning without a definition: a datatype, or a keyword such as `block`."""
     plain = canonical(name)
     is_keyword = any(_without_prefix(name) in keywords for keywords in _KEYWORDS.values())
@@ -92,7 +88,7 @@ def has_meaning(name: str) -> bool:
     return is_type or is_keyword or plain == "DATATYPE_NULL" or _NUMPY_CODE.fullmatch(name) is not None
 
 
-def read(text: str, defined: Mapping[str, Parsed] | None) -> Parsed:
+def _read(text: str, defined: Mapping[str, Parsed] | None) -> Parsed:
     """Return the datatype of a text, without the checks of mpi4py's datatypes."""
     return _lookup(text, defined) or _Parser(text, defined).parse()
 
@@ -111,7 +107,7 @@ def _lookup(text: str, defined: Mapping[str, Parsed] | None) -> Parsed | None:
     return None if defined is None else defined.get(text.strip())
 
 
-def names_in(text: str) -> Iterator[str]:
+def _names_in(text: str) -> Iterator[str]:
     """Yield the tokens of a text that have no arguments, up to the first character that is not of a token."""
     end = 0
     while end < MAX_LENGTH and (match := _TOKEN.match(text, end)) and match[1]:
@@ -280,6 +276,12 @@ def _hint(name: str) -> str:
     return f"did you mean {' or '.join(close)}?" if close else "`mpired types` lists them all"
 
 
+_MAX_BYTES = 128 << 10  # of a file of definitions
+_MAX_DOTS = 100  # in a line: the time of the TOML parser grows with their square
+_SHOWN_NAMES = 4  # that a message shows at each end of a long cycle of definitions
+_DEFINED_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*", re.ASCII)
+
+
 class Definitions(Mapping[str, Parsed]):
     """The definitions of a file: datatype and byte order by name, in any case."""
 
@@ -291,7 +293,7 @@ class Definitions(Mapping[str, Parsed]):
             key = name.upper()
             if not _DEFINED_NAME.fullmatch(name):
                 raise self._error(name or "''", "a name is letters, digits and _, and starts with no digit")
-            if has_meaning(name) or key in self._texts:
+            if _has_meaning(name) or key in self._texts:
                 raise self._error(name, "this name is taken")
             if not isinstance(text, str):
                 raise self._error(name, "a definition is a text in quotes")
@@ -324,11 +326,11 @@ class Definitions(Mapping[str, Parsed]):
             raise self._error(name, f"is defined by itself: {' -> '.join(names)}")
         if len(outer) == MAX_DEPTH:
             raise self._error(name, f"is nested deeper than {MAX_DEPTH} levels, in {self._texts[outer[0]][0]}")
-        for used in map(str.upper, names_in(text)):
+        for used in map(str.upper, _names_in(text)):
             if used in self._texts:
                 self._resolve(used, (*outer, key))
         try:
-            self._parsed[key] = read(text, self)
+            self._parsed[key] = _read(text, self)
         except DatatypeError as error:
             raise self._error(f"{name}: {error.subject}", error.reason) from None
 

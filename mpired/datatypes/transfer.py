@@ -27,12 +27,6 @@ _MAX_LEAVES = 1 << 10  # in a group
 NUMBERS = (1, 2, 4, 8)
 """Sizes in bytes that NumPy copies as integers, which is faster."""
 
-_COLUMNS = 64  # of a picture
-_MAX_ENTRIES = 8 * _COLUMNS  # drawn with their numbers
-_MAX_DRAWN = 1 << 17  # pieces
-_GLYPHS = "0123456789abcdefghijklmnopqrstuvwxyz"
-_NONE, _SOME, _ALL = ".+#"
-
 
 class _Copies(NamedTuple):
     """Copies of a stretch: their number, and their distances in bytes in the type map and packed."""
@@ -242,6 +236,13 @@ def _leaves(run: Run) -> Iterator[_Leaf]:
         starts = itertools.accumulate(sizes, initial=packed_disp)
         parts = [(inner, disp + inner.disp, start, dims) for inner, start in zip(typemap.runs, starts, strict=False)]
         waiting += reversed(parts)
+
+
+_COLUMNS = 64  # of a picture
+_MAX_ENTRIES = 8 * _COLUMNS  # drawn with their numbers
+_MAX_DRAWN = 1 << 17  # pieces
+_GLYPHS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_NONE, _SOME, _ALL = ".+#"
 
 
 class Picture(NamedTuple):

@@ -81,6 +81,7 @@ class Futures:
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
         """Apply the function to the number of each worker, in the worker itself if the engine can choose workers."""
+        # Not `self.run`, with which Dask counts the tasks that began again.
         return list(Futures.run(self, function, range(self._nworkers), self._nworkers, pinned=True))
 
     def send_function(self, octets: bytes) -> Any:
@@ -198,14 +199,9 @@ class Dask(Futures):
         return future
 
     def run(
-        self,
-        function: Callable[[Any], Any],
-        items: Iterable[Any],
-        jobs: int,
-        *,
-        isolated: bool = False,
+        self, function: Callable[[Any], Any], items: Iterable[Any], jobs: int, *, isolated: bool = False,
         pinned: bool = False,
-    ) -> Generator[Any, None, None]:
+    ) -> Generator[Any, None, None]:  # fmt: skip
         """Apply the function to every item, at most `jobs` at a time; yield the results as they arrive."""
         yield from super().run(function, items, jobs, isolated=isolated, pinned=pinned)
         if not self._workers().keys() >= set(self._addresses):  # a worker was lost: count the tasks that began again

@@ -75,7 +75,7 @@ def main(command: Callable[[], int], preload: Callable[[], object]) -> int:
                 preload()
         _serve(world)
         return _leave(mpi, 0)
-    _running = Mpi(world)
+    _running = Mpi(mpi, world)
     keep_freed_memory()  # for received results
     try:
         status = command()
@@ -151,7 +151,7 @@ def _import_mpi(**settings: Any) -> tuple[Any, Any]:
         import mpi4py  # noqa: PLC0415 - of few commands and programs
 
         mpi4py.rc(**settings)
-        from mpi4py.util import pkl5  # noqa: PLC0415 - as above
+        from mpi4py.util import pkl5  # noqa: PLC0415 - as above; it imports `mpi4py.MPI`
     except ModuleNotFoundError:
         raise UsageError("`engine`", not_installed(ENGINES["mpi"])) from None
     except (ImportError, RuntimeError) as error:
@@ -163,15 +163,15 @@ def _import_mpi(**settings: Any) -> tuple[Any, Any]:
 def joined() -> Mpi:
     """Return the processes of `MPI_COMM_WORLD` that run this program, with a communicator of their own."""
     mpi, pkl5 = _import_mpi()
-    Mpi(mpi.COMM_WORLD).check_launcher(f"python {os.path.basename(sys.argv[0]) or 'FILE'}")
-    return Mpi(pkl5.Intracomm(mpi.COMM_WORLD.Dup()))
+    Mpi(mpi, mpi.COMM_WORLD).check_launcher(f"python {os.path.basename(sys.argv[0]) or 'FILE'}")
+    return Mpi(mpi, pkl5.Intracomm(mpi.COMM_WORLD.Dup()))
 
 
 class Mpi:
     """The processes of `MPI_COMM_WORLD`."""
 
-    def __init__(self, world: Any) -> None:
-        self._world = world
+    def __init__(self, mpi: Any, world: Any) -> None:
+        self._mpi, self._world = mpi, world  # the module `MPI` of mpi4py, and a communicator
         self._workers = list(range(1, world.size))
         self.is_worker = bool(world.rank)  # whether this process carries out the requests of rank 0
         self.is_running = True  # whether its block has not ended
@@ -223,9 +223,8 @@ class Mpi:
         if not sizes:
             reason = "mpi has one process, and no launcher has started it"
             raise UsageError("`engine`", f"{reason}; write `mpiexec -n 4 {command}`, or srun")
-        mpi, _ = _import_mpi()
         name, size = next(iter(sizes.items()))
-        library = mpi.Get_library_version().split("\n")[0].strip("\0 ")
+        library = self._mpi.Get_library_version().split("\n")[0].strip("\0 ")
         reason = f"the launcher has started {size} processes ({name}), and each is alone: mpi4py is for another MPI"
         raise UsageError("`engine`", f"{reason} ({library}); use the mpiexec of that one, or build mpi4py for this one")
 
@@ -323,9 +322,8 @@ class Mpi:
 
     def _message(self, end: float) -> tuple[int, tuple[str, Any]]:
         """Return the next message of a worker, and the worker; or raise `TimeoutError` at the time `end`."""
-        mpi, _ = _import_mpi()
-        status = mpi.Status()
-        messages.wait(lambda: self._world.Iprobe(mpi.ANY_SOURCE, messages.WORK, status), end)
+        status = self._mpi.Status()
+        messages.wait(lambda: self._world.Iprobe(self._mpi.ANY_SOURCE, messages.WORK, status), end)
         return status.source, self._world.recv(None, status.source, messages.WORK)
 
     def _stop(self, busy: set[int]) -> None:

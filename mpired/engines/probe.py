@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from mpired.errors import MpiredError, UsageError, UserOpError, WorkerError, par
 from mpired.files import calls
 from mpired.ops import Op
 from mpired.sources.source import Source
+
+if TYPE_CHECKING:  # few ops are user-defined
+    from mpired.ops.user import UserKernel
 
 _NSAMPLES = 8  # ranks that each worker inspects
 _MARKER_NBYTES = 16
@@ -51,8 +54,7 @@ def in_worker(function: Callable[[Any], Any], item: Any, op: Op) -> Any:
 
 def crash_error(op: Op, error: WorkerError) -> UserOpError:
     """Return the error of a user-defined op that has ended its worker."""
-    kernel: Any = op.kernel
-    reason = error.reason
+    kernel, reason = cast("UserKernel", op.kernel), error.reason
     if error.exitcode == -signal.SIGALRM and kernel.timeout is not None:
         reason = f"took longer than {kernel.timeout:g} s; nothing was written"
     elif (explain := getattr(kernel.load, "explained", None)) is not None:

@@ -64,7 +64,7 @@ def test_arrays_are_combined_by_their_names(suffix, tmp_path):
             3,
             f"has 4 {noun}, but the target has 5, and this file lacks 'one'; choose",
         ),
-        ("accumulate --op max c.X a.X fewer.X", 3, "has 4 / has 5, and this file lacks 'one'"),
+        ("accumulate --op max c.X a.X fewer.X", 3, f"has 4 {noun}, but / has 5, and this file lacks 'one'"),
     ]
     check_refusals(tmp_path, [(line.replace(".X", f".{suffix}"), *rest) for line, *rest in rows])
     ranks = [f"{name}.{suffix}" for name in "abc"]

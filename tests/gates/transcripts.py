@@ -1,4 +1,4 @@
-"""Transcripts: run 3,300 commands, and compare their results with the record of an earlier version.
+"""Transcripts: run 3,500 commands, and compare their results with the record of an earlier version.
 
 A case is a line of bash. It runs in a folder with the sample data and the files of `folder_of`. Its record has the exit
 status, both streams, and a digest of each new or changed file. The records are in `transcripts.xz`; `accepted.toml`
