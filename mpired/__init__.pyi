@@ -73,7 +73,7 @@ class _ReduceOptions(TypedDict, total=False):
     type: DatatypeLike | None
     types: PathLike | None
     format: str | None
-    columns: str | Sequence[str]
+    columns: str | Sequence[str] | None
     pair: str | Sequence[str] | None
     offset: int
     count: int | None
@@ -169,7 +169,7 @@ class _AllreduceOptions(TypedDict, total=False):
     type: DatatypeLike | None
     types: PathLike | None
     format: str | None
-    columns: str | Sequence[str]
+    columns: str | Sequence[str] | None
     pair: str | Sequence[str] | None
     offset: int
     count: int | None
@@ -299,7 +299,7 @@ class _ScanOptions(TypedDict, total=False):
     type: DatatypeLike | None
     types: PathLike | None
     format: str | None
-    columns: str | Sequence[str]
+    columns: str | Sequence[str] | None
     pair: str | Sequence[str] | None
     offset: int
     count: int | None
@@ -393,7 +393,7 @@ class _ExscanOptions(TypedDict, total=False):
     type: DatatypeLike | None
     types: PathLike | None
     format: str | None
-    columns: str | Sequence[str]
+    columns: str | Sequence[str] | None
     pair: str | Sequence[str] | None
     offset: int
     count: int | None
@@ -488,7 +488,7 @@ class _ReduceScatterOptions(TypedDict, total=False):
     type: DatatypeLike | None
     types: PathLike | None
     format: str | None
-    columns: str | Sequence[str]
+    columns: str | Sequence[str] | None
     pair: str | Sequence[str] | None
     offset: int
     count: int | None
@@ -624,7 +624,7 @@ class _ReduceScatterBlockOptions(TypedDict, total=False):
     type: DatatypeLike | None
     types: PathLike | None
     format: str | None
-    columns: str | Sequence[str]
+    columns: str | Sequence[str] | None
     pair: str | Sequence[str] | None
     offset: int
     count: int | None
@@ -743,7 +743,7 @@ class _ReduceLocalOptions(TypedDict, total=False):
     type: DatatypeLike | None
     types: PathLike | None
     format: str | None
-    columns: str | Sequence[str]
+    columns: str | Sequence[str] | None
     pair: str | Sequence[str] | None
     offset: int
     count: int | None
@@ -787,7 +787,7 @@ class _UnpackOptions(TypedDict, total=False):
     byte_order: str | None
     datarep: str | None
     format: str | None
-    columns: str | Sequence[str]
+    columns: str | Sequence[str] | None
     overwrite: bool
     lock_timeout: float | None
     max_memory: int | None
@@ -804,7 +804,7 @@ class _InfoOptions(TypedDict, total=False):
     type: DatatypeLike | None
     types: PathLike | None
     format: str | None
-    columns: str | Sequence[str]
+    columns: str | Sequence[str] | None
     pair: str | Sequence[str] | None
     offset: int
     count: int | None
@@ -820,7 +820,7 @@ class _ShowOptions(TypedDict, total=False):
     type: DatatypeLike | None
     types: PathLike | None
     format: str | None
-    columns: str | Sequence[str]
+    columns: str | Sequence[str] | None
     pair: str | Sequence[str] | None
     offset: int
     count: int | None
@@ -850,7 +850,7 @@ class _DiffOptions(TypedDict, total=False):
     type: DatatypeLike | None
     types: PathLike | None
     format: str | None
-    columns: str | Sequence[str]
+    columns: str | Sequence[str] | None
     pair: str | Sequence[str] | None
     offset: int
     count: int | None
@@ -883,7 +883,7 @@ class _LocateOptions(TypedDict, total=False):
     type: DatatypeLike | None
     types: PathLike | None
     format: str | None
-    columns: str | Sequence[str]
+    columns: str | Sequence[str] | None
     pair: str | Sequence[str] | None
     offset: int
     count: int | None
@@ -947,7 +947,7 @@ class _WindowAccumulateOptions(TypedDict, total=False):
     type: DatatypeLike | None
     types: PathLike | None
     format: str | None
-    columns: str | Sequence[str]
+    columns: str | Sequence[str] | None
     pair: str | Sequence[str] | None
     offset: int
     count: int | None
@@ -993,7 +993,7 @@ class _WindowGetAccumulateOptions(TypedDict, total=False):
     type: DatatypeLike | None
     types: PathLike | None
     format: str | None
-    columns: str | Sequence[str]
+    columns: str | Sequence[str] | None
     pair: str | Sequence[str] | None
     offset: int
     count: int | None
@@ -1017,7 +1017,7 @@ class _WindowFetchAndOpOptions(TypedDict, total=False):
     disp_unit: int | None
     at: Index | None
     type: DatatypeLike | None
-    columns: str | Sequence[str]
+    columns: str | Sequence[str] | None
     byte_order: str | None
     lock_timeout: float | None
     commit: str
@@ -1034,7 +1034,7 @@ class _WindowCompareAndSwapOptions(TypedDict, total=False):
     disp_unit: int | None
     at: Index | None
     type: DatatypeLike | None
-    columns: str | Sequence[str]
+    columns: str | Sequence[str] | None
     byte_order: str | None
     lock_timeout: float | None
     commit: str

@@ -65,10 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _fork_workers() -> None:
-    """Let calls in this process fork their workers, as commands do, whatever threads there are, which only wait.
-
-    A new interpreter takes ten times as long. `test_pool` starts both.
-    """
+    """Let calls fork workers as commands do, whatever threads wait; new interpreters take ten times as long."""
     tests, can_fork = os.getpid(), pool.can_fork
     pool.can_fork = lambda: os.getpid() == tests or can_fork()
 

@@ -1,7 +1,4 @@
-"""Faults at numbered system calls: the calls of `os` and `fcntl` that touch files, one after another.
-
-Counting starts when the target is opened, so that a run has the same numbers every time.
-"""
+"""Faults at system calls of `os` and `fcntl` that touch files, numbered from the opening of the target in each run."""
 
 import errno
 import fcntl

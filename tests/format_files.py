@@ -1,7 +1,4 @@
-"""The files of every format, those of the table and one that a package installs, and the command that works on them.
-
-`WRITERS` and `READERS` write and read the files of a format without mpired.
-"""
+"""The files of every format, with functions that write and read them without mpired, and the command on them."""
 
 import io
 import json

@@ -151,8 +151,7 @@ def test_no_class_has_the_name_of_another():
 
 def test_the_page_of_the_design_has_every_room_in_this_order():
     page = (ROOT.parent / "docs/design.md").read_text(encoding="utf-8")
-    rooms = re.findall(r"^\| `(\w+)(?:\.py|/)` \|", page, re.MULTILINE)
-    assert rooms == list(ORDER)
+    assert re.findall(r"^\| `(\w+)(?:\.py|/)` \|", page, re.MULTILINE) == list(ORDER)
 
 
 def test_no_room_has_the_name_of_a_function():

@@ -218,8 +218,7 @@ def test_plots_are_fresh_and_can_be_drawn(tmp_path):
     plots = {f"plots/{path.name}" for path in (ROOT / "docs" / "plots").glob("*.svg") if digest in path.read_text()}
     assert plots == set(re.findall(r"\]\((plots/[^)]*)\)", page)), "plots are stale; run `make docs`"
     printed("docs/plots/draw.py", str(tmp_path))
-    drawn = {path.name for path in tmp_path.iterdir()}
-    assert drawn == {path.name for path in (ROOT / "docs" / "plots").glob("*.svg")}
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in (ROOT / "docs" / "plots").glob("*.svg")}
 
 
 def test_pictures_are_fresh(tmp_path):

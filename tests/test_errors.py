@@ -69,8 +69,7 @@ def test_hints_name_the_interpreter_that_runs(monkeypatch, tmp_path):
     (tmp_path / "EXTERNALLY-MANAGED").touch()
     monkeypatch.setattr("sysconfig.get_path", lambda _name: str(tmp_path))
     monkeypatch.setattr("sys.prefix", sys.base_prefix)
-    expected = "`'/a b/python3' -m venv .venv && .venv/bin/python -m pip install numpy`"
-    assert errors.installation("numpy") == expected
+    assert errors.installation("numpy") == "`'/a b/python3' -m venv .venv && .venv/bin/python -m pip install numpy`"
 
 
 def test_hints_work_where_python_cannot_put_pip_into_an_environment(monkeypatch, tmp_path):

@@ -145,8 +145,7 @@ def test_what_takes_long_ends_at_once(name):
 
     def long():
         writer = os.open("held", os.O_RDWR)
-        reader = os.open("locked.npy", os.O_RDONLY)
-        fcntl.flock(reader, fcntl.LOCK_EX)
+        fcntl.flock(os.open("locked.npy", os.O_RDONLY), fcntl.LOCK_EX)
         hold("locked.npy")
         there, files = open_files(), snapshot(".")
         raised = raised_after(0.5, LONG_CALLS[name])

@@ -89,8 +89,7 @@ def test_memory_of_control_groups(files):
 
 def test_the_memory_of_the_control_group_is_the_default(tmp_path, monkeypatch):
     """An option that gives more has its way; the bits are the same."""
-    table = pa.table({"x": np.arange(200_000.0)})
-    pq.write_table(table, tmp_path / "r.parquet")
+    pq.write_table(pa.table({"x": np.arange(200_000.0)}), tmp_path / "r.parquet")
     np.save(tmp_path / "r.npy", np.arange(5.0))
     little = "it is the limit of the control group, give more to try it all the same"
     monkeypatch.setattr("mpired.context.usable_memory", lambda: 120 << 20)

@@ -71,10 +71,8 @@ def test_a_reduction_is_the_twins(directory, reduction, byte_order, header, trai
     assert output.read_bytes().hex(" ") == ordered(expected).hex(" ")
     array = mpired.reduce(paths, op, **options)
     mpired.reduce(paths, op, in_place=True, **options)
-    place = slice(len(header), len(header) + len(ranks[0]))
-    in_place = ordered(paths[options["root"]].read_bytes()[place])
-    found = b"".join(reference.without_padding(name, each) for each in reference.elements(name, in_place))
-    assert found == expected
+    in_place = ordered(paths[options["root"]].read_bytes()[slice(len(header), len(header) + len(ranks[0]))])
+    assert b"".join(reference.without_padding(name, each) for each in reference.elements(name, in_place)) == expected
     content[options["root"]] = header + ordered(in_place) + trailer  # with what was in the padding
     assert [path.read_bytes() for path in paths] == content
     if name in {"C_BOOL", "CXX_BOOL"}:  # NumPy's bool, in which a byte is 0 or 1

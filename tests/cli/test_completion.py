@@ -80,5 +80,4 @@ def test_words_that_are_offered(line, words, folder):
 
 def test_the_script_works_in_bash(folder):
     script = 'eval "$("$1" completion bash)"; COMP_WORDS=(mpired reduce --op maxl) COMP_CWORD=3'
-    outcome = shell(f'{script}; _mpired_completion "$1"; echo "${{COMPREPLY[@]}}"', cwd=folder)
-    assert outcome == (0, b"maxloc\n", "")
+    assert shell(f'{script}; _mpired_completion "$1"; echo "${{COMPREPLY[@]}}"', cwd=folder) == (0, b"maxloc\n", "")

@@ -52,8 +52,7 @@ def test_what_can_be_done_with_a_column(form, tmp_path):
     (tmp_path / "ops.py").write_text("def first(a, b):\n    return a\n")
     kept = ",".join({*NESTED.column_names} - {"n"})
     succeeded(run("reduce", "-q", "--op", "ops.py:first", "--keep", kept, name, "-o", f"out.{form}", cwd=tmp_path))
-    words = ("reduce", "-q", "--op", "sum", "--columns", "took", name, "-f", "-o", "out.npy")
-    succeeded(run(*words, cwd=tmp_path))
+    succeeded(run("reduce", "-q", "--op", "sum", "--columns", "took", name, "-f", "-o", "out.npy", cwd=tmp_path))
     assert lines("--columns", "took", name, cwd=tmp_path) == ["took: 1 x duration[s]; max, min, sum take it"]
 
 

@@ -45,8 +45,7 @@ def test_warnings_are_in_it(ranks):
 def on_terminal(*words: str, cwd: Path, stream: int = 1) -> tuple[Outcome, str]:
     """Run the command with a terminal as standard output or error; return the outcome and what is seen."""
     master, slave = pty.openpty()
-    name = os.ttyname(slave)
-    outcome = run(*words, cwd=cwd, setup=setups.on_terminal(name, stream))
+    outcome = run(*words, cwd=cwd, setup=setups.on_terminal(os.ttyname(slave), stream))
     os.close(slave)
     seen = b""
     with contextlib.suppress(OSError):  # the other end is closed

@@ -329,8 +329,7 @@ def test_only_the_chosen_package_is_loaded(workshop, tmp_path):
     marker = tmp_path / "loaded"
     distribution(tmp_path, "other", {"other": "other:f"}, other=f"open({str(marker)!r}, 'w').close()")
     distribution(tmp_path, "chosen", {"chosen": "chosen:f"}, chosen=GOOD)
-    outcome = run("reduce", "-q", "--op", "chosen", "--to", "raw", *RANKS, cwd=workshop, setup=seeing(tmp_path))
-    succeeded(outcome)
+    succeeded(run("reduce", "-q", "--op", "chosen", "--to", "raw", *RANKS, cwd=workshop, setup=seeing(tmp_path)))
     assert not marker.exists()
 
 

@@ -52,8 +52,7 @@ def test_a_parquet_result_is_like_rank_0(tmp_path):
         assert [group.num_rows for group in groups] == [300, 300, 300, 100]
         found = {tuple(group.column(i).compression for i in range(3)) for group in groups}
         assert found == {("GZIP", "UNCOMPRESSED", "ZSTD")}
-        expected = pa.table([np.arange(1000) % 9 * 2] * 3, table.schema)
-        assert file.read().equals(expected, check_metadata=True)
+        assert file.read().equals(pa.table([np.arange(1000) % 9 * 2] * 3, table.schema), check_metadata=True)
 
 
 _TEXTS = [

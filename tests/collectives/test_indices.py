@@ -30,8 +30,7 @@ def values(nranks=5, shape=SHAPE):
 def best(stack, op, indices):
     """Return the values and indices that win, by NumPy: of equal ones and of NaNs the smallest index."""
     indices = np.broadcast_to(np.asarray(indices).reshape(len(stack), *[1] * (stack.ndim - 1)), stack.shape)
-    order = np.argsort(indices, axis=0, kind="stable")
-    there = np.take_along_axis(stack, order, 0)
+    there = np.take_along_axis(stack, np.argsort(indices, axis=0, kind="stable"), 0)
     which = BEST[op](there, axis=0)[None]
     return np.take_along_axis(there, which, 0)[0], np.take_along_axis(np.sort(indices, axis=0), which, 0)[0]
 

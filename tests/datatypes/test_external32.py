@@ -98,8 +98,7 @@ def test_the_bytes_are_those_of_a_real_mpi(name, tmp_path):
     real = getattr(MPI, renamed)
     (buffer,) = fitting(name)
     if "LONG_DOUBLE" in name:  # the library's conversion makes signalling NaNs quiet
-        wanted = [each for each in reference.elements(name, buffer) if not reference.has_nan(name, each)]
-        buffer = b"".join(wanted)
+        buffer = b"".join([each for each in reference.elements(name, buffer) if not reference.has_nan(name, each)])
     ours = packed_by_mpired(tmp_path, name, buffer)
     theirs = bytearray(len(ours))
     assert real.Pack_external_size("external32", COUNT) == COUNT * parse(name)[0].typemap.external

@@ -1,7 +1,4 @@
-"""The engine dask: a real scheduler with worker processes of one and of three threads.
-
-`test_dask` runs these in a process of their own.
-"""
+"""The engine dask: a real scheduler with workers of one and of three threads, in a process that `test_dask` starts."""
 
 import contextlib
 import json

@@ -1,7 +1,4 @@
-"""Executors: threads of this process, and processes that are no children of it, in another working directory.
-
-Ranks and ops are named by relative paths, as a user in the working directory does.
-"""
+"""Executors: threads, and processes that are no children of this one, elsewhere; ranks and ops have relative paths."""
 
 import math
 import multiprocessing

@@ -121,10 +121,7 @@ def test_a_worker_that_stands_still_is_an_error(here):
 @pytest.mark.needs("mount")
 @pytest.mark.parametrize("elsewhere", ["hidden ranks", "hidden results"])
 def test_a_worker_with_other_mounts(elsewhere, here):
-    """It has another working directory. Ranks that it does not see are refused, another number of the device is not.
-
-    Results that would not arrive, because another file system is over their directory, are sent back.
-    """
+    """Ranks that it does not see are refused; results that another file system would hide are sent back."""
     ranks, results = here / "ranks", here / "results"
     for folder in (ranks, results):
         folder.mkdir()

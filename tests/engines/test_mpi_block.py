@@ -31,10 +31,7 @@ def run(nprocesses: int, program: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("nprocesses", [3, 1])
 def test_rank_0_runs_the_block_and_all_go_on(nprocesses, here):
-    """The others lend what they have, and a second block is like the first; the program's own messages work.
-
-    An error that the block handles leaves the engine as it was.
-    """
+    """The others lend what they have, a second block is like the first, and an error in the block harms nothing."""
     done = run(
         nprocesses,
         """

@@ -1,7 +1,4 @@
-"""The pool of this machine: how workers are started, what they send of an error, and that none is left.
-
-The functions that workers call are of the standard library, so that any process can import them.
-"""
+"""The pool of this machine: how workers start, what they send of an error, and that none is left."""
 
 import operator
 import os

@@ -149,8 +149,7 @@ def test_the_only_request_of_an_upload_that_is_ended(store, folder):
     """An interruption comes too late, unless the request fails; a kill leaves nothing."""
     request = {"of": "out.bin"}
     assert ended(store, folder, 60 * MEBIBYTE, request, signal.SIGKILL) == (-signal.SIGKILL, None)
-    failing = {**request, "status": 400}
-    assert ended(store, folder, MEBIBYTE, failing, signal.SIGINT) == (-signal.SIGINT, None)
+    assert ended(store, folder, MEBIBYTE, {**request, "status": 400}, signal.SIGINT) == (-signal.SIGINT, None)
     status, found = ended(store, folder, MEBIBYTE, request, signal.SIGINT)
     assert (status, len(found)) == (0, MEBIBYTE)
 

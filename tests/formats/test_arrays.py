@@ -72,8 +72,7 @@ def test_arrays_are_combined_by_their_names(suffix, tmp_path):
     check(out, maxima(*RANKS))
     succeeded(run("accumulate", "-q", "--op", "max", *ranks[:2], ranks[0], cwd=tmp_path))
     check(tmp_path / ranks[0], maxima(*RANKS[:2]))
-    words = ("accumulate", "-q", "--op", "replace", "--columns", "layer/*", ranks[0], ranks[2])
-    succeeded(run(*words, cwd=tmp_path))
+    succeeded(run("accumulate", "-q", "--op", "replace", "--columns", "layer/*", ranks[0], ranks[2], cwd=tmp_path))
     check(tmp_path / ranks[0], maxima(*RANKS[:2]) | {name: RANKS[2][name] for name in ("layer/w", "layer/b")})
 
 
@@ -125,8 +124,7 @@ def test_members_of_npz_have_their_checksum_before_them_too(tmp_path):
     octets = (tmp_path / "s.npz").read_bytes()
     with zipfile.ZipFile(tmp_path / "s.npz") as archive:
         for info in archive.infolist():
-            crc = int.from_bytes(octets[info.header_offset + 14 :][:4], "little")
-            assert crc == zlib.crc32(archive.read(info))
+            assert int.from_bytes(octets[info.header_offset + 14 :][:4], "little") == zlib.crc32(archive.read(info))
 
 
 SHORT = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}
@@ -166,5 +164,4 @@ def test_arrays_in_one_table_and_info(tmp_path):
     words = ("reduce", "-q", "--op", "sum", "0.npz", "1.npz")
     reason = "holds columns of one length, but a has 3, b has 6, c has 3 elements; choose some with --columns"
     refused(run(*words, "-o", "o.parquet", cwd=tmp_path), 2, reason)
-    outcome = run(*words, "--columns", "a,c", "--to", "csv", cwd=tmp_path)
-    assert outcome == (0, b"a,c\n0.0,0\n2.0,2\n4.0,4\n", "")
+    assert run(*words, "--columns", "a,c", "--to", "csv", cwd=tmp_path) == (0, b"a,c\n0.0,0\n2.0,2\n4.0,4\n", "")

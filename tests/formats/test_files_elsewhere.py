@@ -1,7 +1,4 @@
-"""Arrays of HDF5 in other files: links, virtual datasets and external elements, which are read with leave only.
-
-The library would open what is no regular file, and wait for a pipe; of a file that is not there it would read zeros.
-"""
+"""Arrays of HDF5 in other files: links, virtual datasets, external elements; the library would wait, or read zeros."""
 
 import gzip
 import os

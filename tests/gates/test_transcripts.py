@@ -1,7 +1,4 @@
-"""Commands give the results in `transcripts.xz`: a quarter of them, with `--long` all.
-
-A part has 85 cases, about 10 s of a core; CI runs ten.
-"""
+"""Commands give the results in `transcripts.xz`: ten parts of 85 cases, 10 s of a core each; with `--long` all."""
 
 import re
 import sys

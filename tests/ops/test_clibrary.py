@@ -52,8 +52,7 @@ import numpy as np
 def concatenate(invec, inoutvec, count, datatype):
     lower, upper = (vec.view("u1").reshape(count, -1) for vec in (invec, inoutvec))
     place = np.arange(1, 18) - lower[:, :1]
-    moved = np.take_along_axis(upper, np.clip(place, 0, None), 1)
-    upper[:, 1:] = np.where(place > 0, moved, lower[:, 1:])
+    upper[:, 1:] = np.where(place > 0, np.take_along_axis(upper, np.clip(place, 0, None), 1), lower[:, 1:])
     upper[:, 0] += lower[:, 0]
 """
 

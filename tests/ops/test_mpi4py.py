@@ -191,8 +191,7 @@ def test_datatypes_of_mpi4py(tmp_path):
         print(count)
         assert mpired.reduce(["records.bin"] * 2, "sum", type=double).tolist() == (records * 2).tolist()
         window = mpired.Window("records.bin", type=double)
-        column = double.Create_vector(3, 1, 2)
-        assert window.accumulate(np.ones(3), "sum", target_type=column) == 1
+        assert window.accumulate(np.ones(3), "sum", target_type=double.Create_vector(3, 1, 2)) == 1
         assert np.fromfile("records.bin")[:5].tolist() == (records[:5] + [1, 0, 1, 0, 1]).tolist()
 
         for bad, words in (

@@ -144,8 +144,7 @@ def test_identities_are_plain_numbers():
 
 def test_an_op_takes_only_its_datatypes(tmp_path):
     only = mpired.op(datatypes="double")(lambda a, b: a + b)
-    paths = saved(tmp_path, [np.ones(3)] * 2)
-    assert mpired.reduce(paths, only).tolist() == [2.0] * 3
+    assert mpired.reduce(saved(tmp_path, [np.ones(3)] * 2), only).tolist() == [2.0] * 3
     with pytest.raises(OpError, match="it takes MPI_DOUBLE"):
         mpired.reduce(saved(tmp_path, [np.ones(3, np.float32)] * 2), only)
     with pytest.raises(UnknownDatatypeError):

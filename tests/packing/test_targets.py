@@ -11,8 +11,7 @@ def test_a_full_disk_leaves_the_target(mounted):
     place = mounted("size=1m")
     np.arange(80_000, dtype="<f8").tofile(place / "a.rec")
     np.arange(1000, dtype="<f8").tofile(place / "d.bin")
-    words = "unpack --type resized(0,16,double) --count 1000 d.bin --into a.rec"
-    check_refused(place, words, 4, "No space left")
+    check_refused(place, "unpack --type resized(0,16,double) --count 1000 d.bin --into a.rec", 4, "No space left")
 
 
 @each("text, form", [

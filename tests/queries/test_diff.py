@@ -126,8 +126,7 @@ def test_the_same_answer_for_any_workers_and_blocks(cut_into, tmp_path, monkeypa
     whole = [mpired.diff(tmp_path / one, tmp_path / other, ulp=1, jobs=1) for one, other in files]
     assert whole[0].buffers[0].differing == np.count_nonzero(np.abs(a - b) > 1.5 * np.spacing(np.abs(b)))
     assert whole[0].buffers[0].difference.amount == np.abs(a - b).max()
-    place = np.unravel_index(np.abs(a - b).argmax(), a.shape)
-    assert whole[0].buffers[0].difference.index == tuple(place)
+    assert whole[0].buffers[0].difference.index == tuple(np.unravel_index(np.abs(a - b).argmax(), a.shape))
     for (one, other), expected, nbytes in zip(files, whole, (8 * 3, 8 * 23), strict=True):
         cut_into(nbytes)
         for jobs in (1, 2):

@@ -216,8 +216,7 @@ def test_times_in_two_units(one, other, tmp_path):
 ])  # fmt: skip
 def test_units_that_differ_are_named(one, other, calendar, expected, tmp_path):
     for name, units in (("a", one), ("b", other)):
-        numbers = np.arange(2.0) * (24 if "hours" in units else 1)
-        time = "x", numbers, {"units": units, "calendar": calendar}
+        time = "x", np.arange(2.0) * (24 if "hours" in units else 1), {"units": units, "calendar": calendar}
         xr.Dataset({"t": time, "u": ("x", [1.0, 2.0])}).to_netcdf(tmp_path / f"{name}.nc", engine="netcdf4")
     outcome = run("diff", "a.nc", "b.nc", cwd=tmp_path)
     assert outcome.status == ("B has times" in outcome.out.decode())

@@ -165,8 +165,7 @@ def test_the_first_arrays_that_differ(tmp_path, figures):
     for name, shift in (("a", 0), ("b", 1)):
         np.savez(tmp_path / f"{name}.npz", **{f"x{i:02}": np.full(5, shift if i > 2 else 0) for i in range(15)})
     mpired.diff(tmp_path / "a.npz", tmp_path / "b.npz", png=tmp_path / "x.png", jobs=2)
-    labels = [axes.get_xlabel().partition(" ")[0] for axes in figures[-1].axes]
-    assert labels == [f"x{i:02}" for i in range(3, 11)]
+    assert [axes.get_xlabel().partition(" ")[0] for axes in figures[-1].axes] == [f"x{i:02}" for i in range(3, 11)]
     assert figures[-1].get_suptitle().endswith(", 8 of 12 arrays that differ")
 
 

@@ -50,8 +50,7 @@ def test_what_is_damaged_is_told_on_one_line(codec, tmp_path):
     ):
         (tmp_path / name).write_bytes(content)
         with unchanged(tmp_path):
-            outcome = run("reduce", "--op", "sum", "a.npy", name, "-o", "out.npy", cwd=tmp_path)
-            refused(outcome, 3, f"{name}: {reason}")
+            refused(run("reduce", "--op", "sum", "a.npy", name, "-o", "out.npy", cwd=tmp_path), 3, f"{name}: {reason}")
 
 
 @every_codec

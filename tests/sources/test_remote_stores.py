@@ -129,8 +129,7 @@ def test_a_store_by_another_name_in_lists_ranges_and_queries(remote):
     for rank in range(3):
         put_plain(remote.store, f"run/data{rank}", more=(rank,))
     remote.store.put("run/list", b"data0/\ndata1\n")
-    found = csv(remote, "@s3://bucket/run/list", "s3://bucket/run/data{2..2}")
-    assert found == ["14", "15", "16", "21"]
+    assert csv(remote, "@s3://bucket/run/list", "s3://bucket/run/data{2..2}") == ["14", "15", "16", "21"]
     url = "s3://bucket/run/data1"
     program = (
         "import mpired, pickle; from mpired.context import NO_LIMITS; from mpired.sources.open import open_source\n"

@@ -75,8 +75,7 @@ def test_file_that_changes_while_it_is_read(name, change, folder):
     (folder / "good.npy").write_bytes(npy_of(THREE))
     (folder / "good.bin").write_bytes(DATA)
     words = ("--op", "sum", "--type", "double", name, name, "-o", "out", "-f")
-    outcome = reduce(*words, cwd=folder, setup=at_reads(lambda _: _CHANGES[change](Path(name))))
-    refused(outcome, 3, name)
+    refused(reduce(*words, cwd=folder, setup=at_reads(lambda _: _CHANGES[change](Path(name)))), 3, name)
     assert (folder / "out").read_bytes() == b"the old result"
 
 

@@ -1,7 +1,4 @@
-"""Bad inputs: a line on standard error that names file and reason, and no file touched.
-
-Inputs that look bad but are not are in the files beside this one, with the right result.
-"""
+"""Bad inputs: a line on standard error that names file and reason, and no file touched."""
 
 import gzip
 from collections.abc import Iterator

@@ -14,15 +14,13 @@ from rows import check_refused, each
 @each("words", ["ops", "info good.npy", "--help", *(f"reduce -q --op sum good.npy --to {to}" for to in ("raw", "csv"))])
 def test_full_standard_output(words, folder):
     with unchanged(folder), open("/dev/full", "wb") as full:
-        outcome = run(*words.split(), cwd=folder, stdout=full.fileno())
-        refused(outcome, 4, "standard output", "No space left")
+        refused(run(*words.split(), cwd=folder, stdout=full.fileno()), 4, "standard output", "No space left")
 
 
 def test_closed_standard_output(folder):
     with unchanged(folder):
         refused(shell('"$@" >&-', "reduce", "-q", "--op", "sum", "good.npy", cwd=folder), 4, "standard output")
-    outcome = shell('"$@" >&-', "reduce", "-q", "--op", "sum", "good.npy", "-o", "new.npy", cwd=folder)
-    assert outcome == (0, b"", "")
+    assert shell('"$@" >&-', "reduce", "-q", "--op", "sum", "good.npy", "-o", "new.npy", cwd=folder) == (0, b"", "")
     np.testing.assert_array_equal(np.load(folder / "new.npy"), THREE)
 
 
