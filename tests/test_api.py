@@ -59,9 +59,9 @@ def test_fields_in_another_order_are_refused(folder):
     np.save("first.npy", np.array([(4, 7)], [("v", "i4"), ("i", "i4")]))
     np.save("second.npy", np.array([(7, 9)], [("i", "i4"), ("v", "i4")]))
     before = Path("first.npy").read_bytes()
-    with pytest.raises(mpired.MpiredError, match="has fields i, v, but .* has v, i"):
+    with pytest.raises(mpired.MpiredError, match=r"has fields i, v, but .* has v, i"):
         mpired.reduce(["first.npy", "second.npy"], "maxloc")
-    with pytest.raises(mpired.MpiredError, match="has fields i, v, but .* has v, i"):
+    with pytest.raises(mpired.MpiredError, match=r"has fields i, v, but .* has v, i"):
         mpired.Window("first.npy").accumulate(np.load("second.npy"), "maxloc")
     assert Path("first.npy").read_bytes() == before
 

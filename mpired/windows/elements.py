@@ -14,7 +14,7 @@ from mpired.errors import RangeError
 from mpired.files import calls
 from mpired.files.update import Update
 from mpired.formats import Array
-from mpired.formats.convert import as_in, lost_numbers
+from mpired.formats.convert import OF_A_PACKAGE, as_in, lost_numbers
 from mpired.formats.missing import masked
 from mpired.ops.op import Overflow, Steps, by_op, run, warn_of_overflow
 from mpired.ops.state import Elements, fill_value, valid_of
@@ -166,8 +166,10 @@ class BatchElements:
                         self.elements = new
                     else:
                         self.elements[where] = new
-            if is_last and (lost := lost_numbers(self.elements[where], self._stored)) is not None:
-                lost = np.append(np.zeros(len(values) - len(lost), np.bool_), lost)  # of many values into one element
+            is_narrowed = is_last and self._stored.isbuiltin == OF_A_PACKAGE
+            if is_narrowed and (lost := lost_numbers(self.elements[where], self._stored)) is not None:
+                # Of many values that are combined into one element, the last overflows.
+                lost = np.append(np.zeros(len(values) - len(lost), np.bool_), lost)
                 overflowed = lost if overflowed is None else overflowed | lost
             if overflowed is not None:
                 first = int(np.arange(origin.count)[pass_.origin][overflowed.argmax()])
