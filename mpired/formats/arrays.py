@@ -493,7 +493,7 @@ class KeptArrays(NamedTuple):
                 reasons[array.name] = f"{array.name!r} differs from that of {label} ({self.source.name!r})"
         if reasons:
             (_, reason), *more = reasons.items()
-            reason = f"{reason}{and_others([name for name, _ in more])}{', and results carry it' * are_combined}"
+            reason += and_others([name for name, _ in more]) + (", and results carry it" if are_combined else "")
             hints = [
                 f"let it differ with `ignore_coordinates='{listed(reasons)}'`",
                 "all with `check_coordinates=False`",

@@ -234,7 +234,7 @@ def _copy_attribute_references(old: Any, new: Any, names: Mapping[Any, str]) -> 
 
 
 def _attribute_references(old: Any, new: Any, names: Mapping[Any, str]) -> Iterator[tuple[Any, np.ndarray, str]]:
-    """Yield attributes with references but for scales, those of the new file, and why they cannot be written, or ""."""
+    """Yield attributes with references but `_SCALES`, values for the new file, and a reason if it lacks an object."""
     for attribute in open_attributes(old.id):
         is_null, reason = attribute.get_space().get_simple_extent_type() == h5s.NULL, ""
         if attribute.name not in _SCALES and hierarchy.has_references(attribute.get_type()) and not is_null:
