@@ -306,18 +306,17 @@ def inspect(
     ]
     kept, not_kept = _with_digests(source, inputs, auxiliary, library if has_library else None)
     names, headers, skipped = [array.name for array in kept], [by_name[name] for name in combined], list[SkippedArray]()
-    for array in arrays if not combined else ():
-        if _is_buffer(array, inputs) and (has_library or array.stored or array.dtype) and array not in auxiliary:
+    for array in () if combined else (array for array in arrays if array not in auxiliary):
+        if _is_buffer(array, inputs) and (has_library or array.stored or array.dtype):
             headers.append(array)
-        elif array not in auxiliary:
+        else:
             skipped.append(_skipped(array))
     if inputs.pair:
         buffers = [_pair(source, inputs, headers, library)]
     else:
         buffers = [_buffer(source, inputs, header, library, arrays) for header in headers]
-    ignored = select_names(
-        source, names, inputs.ignore_coordinates if inputs.check_coordinates else names, "coordinate"
-    )
+    patterns = inputs.ignore_coordinates if inputs.check_coordinates else names
+    ignored = select_names(source, names, patterns, "coordinate")
     chosen_names = [name for name in chosen if name in names]
     kept_arrays = KeptArrays(source, tuple(kept), library, chosen_names, ignored, inputs.coordinate_rtol)
     return RankFile(
