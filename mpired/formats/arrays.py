@@ -493,13 +493,12 @@ class KeptArrays(NamedTuple):
         if reasons:
             (_, reason), *more = reasons.items()
             reason += and_others([name for name, _ in more]) + (", and results carry it" if are_combined else "")
-            hints = [
-                f"let it differ with `ignore_coordinates='{listed(reasons)}'`",
-                "all with `check_coordinates=False`",
-            ]
-            hints += ["allow for rounding with `coordinate_rtol`"] if self.rtol is None else []
-            hints += ["combine it by naming it in `columns`"] if are_combined else []
-            raise BufferFileError(other.source.name, f"{reason}{hint_text(*hints)}")
+            hint = hint_text(
+                f"let it differ with `ignore_coordinates='{listed(reasons)}'`", "all with `check_coordinates=False`",
+                "allow for rounding with `coordinate_rtol`" if self.rtol is None else "",
+                "combine it by naming it in `columns`" if are_combined else "",
+            )  # fmt: skip
+            raise BufferFileError(other.source.name, f"{reason}{hint}")
 
     def bounds_of(self, array: ArrayHeader) -> str:
         """Return the name of the bounds of a coordinate; "" if the file has none."""
