@@ -12,7 +12,8 @@ from mpired.datatypes import Datatype, Group, beside
 from mpired.datatypes.dtypes import dtype_name
 from mpired.errors import MpiredWarning, OverflowWarning, SkippedWarning, number
 from mpired.formats import FlatLayout
-from mpired.formats.array import REGISTERED, stored_array
+from mpired.formats.array import stored_array
+from mpired.formats.convert import OF_A_PACKAGE
 from mpired.ops import OPS, Op, summary
 from mpired.ops.op import Rules
 
@@ -164,7 +165,7 @@ def summarise(call: Call, warnings: Sequence[MpiredWarning]) -> Summary:
                 "datatype": str(buffer.datatype),
                 "dtype": dtype_name(buffer.datatype),
                 "count": ranks[0].count,
-                "stored": buffer.stored.name if buffer.stored.isbuiltin == REGISTERED else None,
+                "stored": buffer.stored.name if buffer.stored.isbuiltin == OF_A_PACKAGE else None,
                 "unpacked": stored_array(buffer).packed or None,
             }
             for buffer, ranks in zip(elements, plans[0].buffers, strict=True)

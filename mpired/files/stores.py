@@ -230,7 +230,7 @@ def _store(root: str) -> Any:
     if scheme == "s3" and (provider := _profile()) is not None:
         options["credential_provider"] = provider
     # For a host of Amazon or Azure `from_url` would make a store that needs credentials.
-    library = _obstore(root).store
+    library = _obstore().store
     return (library.HTTPStore.from_url if scheme in SERVERS else library.from_url)(root, **options)
 
 

@@ -70,10 +70,6 @@ STORES = ("s3", "gs", "az")
 SERVERS = ("https", "http")
 """Schemes of servers, in whose URLs `%20` is a space and `?` begins a query."""
 SCHEMES = (*STORES, *SERVERS)
-SINGLE_NBYTES = 64 << 20
-"""The maximum size of an object that is sent by one request; larger objects are sent in parts."""
-PART_NBYTES = 8 << 20
-SIMULTANEOUS_PARTS = 4
 
 
 def is_url(path: str) -> bool:
@@ -99,6 +95,12 @@ def check_are_files(paths: Iterable[object]) -> None:
         if isinstance(path, str) and "://" in path and is_url(path):
             reason = "is an object of a store, of which no part can be changed, and which cannot be locked"
             raise UsageError(without_query(path), f"{reason}; copy it to a file, and change that")
+
+
+SINGLE_NBYTES = 64 << 20
+"""The maximum size of an object that is sent by one request; larger objects are sent in parts."""
+PART_NBYTES = 8 << 20
+SIMULTANEOUS_PARTS = 4
 
 
 def sending_nbytes(nbytes: int) -> int:

@@ -24,7 +24,6 @@ from mpired.sources.source import OpenSource, Source
 UNKNOWN_COUNT = 1 << 63  # count of a stream that is read to its end; one more than any file can declare
 NOWHERE: Source = LocalSource("a result", "", (0, 0, 0, 0))
 """The source of arrays that are only models of results."""
-REGISTERED = 2  # `isbuiltin` of the dtypes of other libraries, whose elements are combined in a wider type
 
 
 class Reader(Protocol):

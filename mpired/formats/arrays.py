@@ -306,18 +306,17 @@ def inspect(
     ]
     kept, not_kept = _with_digests(source, inputs, auxiliary, library if has_library else None)
     names, headers, skipped = [array.name for array in kept], [by_name[name] for name in combined], list[SkippedArray]()
-    for array in arrays if not combined else ():
-        if _is_buffer(array, inputs) and (has_library or array.stored or array.dtype) and array not in auxiliary:
+    for array in () if combined else (array for array in arrays if array not in auxiliary):
+        if _is_buffer(array, inputs) and (has_library or array.stored or array.dtype):
             headers.append(array)
-        elif array not in auxiliary:
+        else:
             skipped.append(_skipped(array))
     if inputs.pair:
         buffers = [_pair(source, inputs, headers, library)]
     else:
         buffers = [_buffer(source, inputs, header, library, arrays) for header in headers]
-    ignored = select_names(
-        source, names, inputs.ignore_coordinates if inputs.check_coordinates else names, "coordinate"
-    )
+    patterns = inputs.ignore_coordinates if inputs.check_coordinates else names
+    ignored = select_names(source, names, patterns, "coordinate")
     chosen_names = [name for name in chosen if name in names]
     kept_arrays = KeptArrays(source, tuple(kept), library, chosen_names, ignored, inputs.coordinate_rtol)
     return RankFile(
@@ -494,17 +493,16 @@ class KeptArrays(NamedTuple):
                 unequal.append((array, counterpart))
         if reasons:
             (_, reason), *more = reasons.items()
-            reason = f"{reason}{and_others([name for name, _ in more])}{', and results carry it' * are_combined}"
-            hints = [
-                f"let it differ with `ignore_coordinates='{listed(reasons)}'`",
-                "all with `check_coordinates=False`",
-            ]
             are_values = len(unequal) == len(reasons)  # all are in both files, with the same shape
             may_round = are_values and all(itertools.starmap(_may_round, unequal))
-            hints += ["allow for rounding with `coordinate_rtol`"] if self.rtol is None and may_round else []
             are_numbers = are_values and all(header.dtype is not None for pair in unequal for header in pair)
-            hints += ["combine it by naming it in `columns`"] if are_combined and are_numbers else []
-            raise BufferFileError(other.source.name, f"{reason}{hint_text(*hints)}")
+            reason += and_others([name for name, _ in more]) + (", and results carry it" if are_combined else "")
+            hint = hint_text(
+                f"let it differ with `ignore_coordinates='{listed(reasons)}'`", "all with `check_coordinates=False`",
+                "allow for rounding with `coordinate_rtol`" if self.rtol is None and may_round else "",
+                "combine it by naming it in `columns`" if are_combined and are_numbers else "",
+            )  # fmt: skip
+            raise BufferFileError(other.source.name, f"{reason}{hint}")
 
     def bounds_of(self, array: ArrayHeader) -> str:
         """Return the name of the bounds of a coordinate; "" if the file has none."""

@@ -1,6 +1,6 @@
 """Parquet and arrow: every numeric column is a buffer, which pyarrow decodes in record batches.
 
-A pair is a column of structures, or two columns. Only the modules of these formats import pyarrow.
+A pair is a column of structures, or two columns.
 """
 
 from __future__ import annotations
@@ -281,6 +281,26 @@ def _buffer(table: TableHeader, inputs: InputOptions, columns: tuple[str, ...]) 
     return table.array(columns, datatype, names, nullable=inputs.nullable)
 
 
+def is_time(kind: pa.DataType) -> bool:
+    """Return whether values of a type are times, which are integers with a unit; intervals are not."""
+    return bool(pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Return whether values of a type are numbers or times."""
+    return kind in DTYPES or is_time(kind)
+
+
+def decoded_kind(kind: pa.DataType) -> pa.DataType:
+    """Return the type of numbers or times without their dictionary encoding; other types stay."""
+    return kind.value_type if pa.types.is_dictionary(kind) and is_plain(kind.value_type) else kind
+
+
+def has_array_class(kind: pa.DataType) -> bool:
+    """Return whether pyarrow has arrays of a type: not of intervals in months, or in days and milliseconds."""
+    return str(kind) not in {"month_interval", "day_time_interval"}
+
+
 def _form(kind: pa.DataType) -> np.dtype | None:
     """Return the dtype of numbers or of structures of numbers; None for other types."""
     if not pa.types.is_struct(kind):
@@ -511,23 +531,8 @@ def rewrite(source: Source, changed: Sequence[Array], fd: int, opener: TableOpen
         old.copy(stack.enter_context(os.fdopen(os.dup(fd), "wb")), schema, patch)
 
 
-# The conversions of pyarrow (`to_numpy`, `pa.array`, `pa.scalar`) import pandas if it is installed, which takes longer
-# than a small reduction. These share the buffers of Arrow.
-
-
-def is_time(kind: pa.DataType) -> bool:
-    """Return whether values of a type are times, which are integers with a unit; intervals are not."""
-    return bool(pa.types.is_temporal(kind) and not pa.types.is_interval(kind))
-
-
-def is_plain(kind: pa.DataType) -> bool:
-    """Return whether values of a type are numbers or times."""
-    return kind in DTYPES or is_time(kind)
-
-
-def decoded_kind(kind: pa.DataType) -> pa.DataType:
-    """Return the type of numbers or times without their dictionary encoding; other types stay."""
-    return kind.value_type if pa.types.is_dictionary(kind) and is_plain(kind.value_type) else kind
+# Conversions between columns and NumPy's arrays, which share their buffers. Those of pyarrow (`to_numpy`, `pa.array`,
+# `pa.scalar`) import pandas if it is installed, which takes longer than a small reduction.
 
 
 def cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -538,11 +543,6 @@ def cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
         values = column.dictionary.cast(kind.value_type)
         return pa.DictionaryArray.from_arrays(column.indices, values, ordered=kind.ordered)
     return column.cast(kind)
-
-
-def has_array_class(kind: pa.DataType) -> bool:
-    """Return whether pyarrow has arrays of a type: not of intervals in months, or in days and milliseconds."""
-    return str(kind) not in {"month_interval", "day_time_interval"}
 
 
 def nullable_values(column: pa.Array) -> Values:

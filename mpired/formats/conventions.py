@@ -1,6 +1,6 @@
 """CF and netCDF attributes: fill values, packing, units, and names of auxiliary arrays.
 
-Auxiliary arrays have no measured values: coordinates, their bounds, times, weights, flags. Results carry them.
+Auxiliary arrays have no measured values: coordinates, their bounds, times, weights, flags. Results keep them.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import numpy as np
 from mpired.datatypes import Datatype, external32, pair_fields
 from mpired.errors import ConversionError
 
-OF_A_PACKAGE = 2  # `isbuiltin` of a dtype that a package defines
+OF_A_PACKAGE = 2  # `isbuiltin` of the dtypes that packages define, whose elements are combined in a wider type
 
 Order: TypeAlias = Literal["<", ">", "="]  # a byte order in NumPy's notation
 
@@ -74,7 +74,7 @@ def in_form(elements: np.ndarray, form: np.dtype, file: str = "an element", star
 
 
 def lost_numbers(numbers: np.ndarray, form: np.dtype) -> np.ndarray | None:
-    """Return the mask of finite numbers that a form of a package, such as bfloat16, does not hold; None for none."""
+    """Return the mask of finite numbers that a form `OF_A_PACKAGE` does not hold, or None if it holds all."""
     with np.errstate(all="ignore"):
         lost: np.ndarray = np.isfinite(numbers) & ~np.isfinite(numbers.astype(form))
     return lost if lost.any() else None

@@ -55,11 +55,15 @@ class _Result(NamedTuple):
     elements: np.dtype  # the NumPy form of the elements, which may differ from `type` in the sign
     plist: Any  # the creation properties
     template: h5py.Dataset | None
-    has_same_shape: bool  # as the template; a part that a rank gets, for example, does not
     has_same_meaning: bool  # whether the values mean the same as those of the template; indices, for example, do not
     missing: Missing | None
     attributes: Mapping[str, np.ndarray]  # that have the type of the elements
     dropped: Collection[str]  # names of attributes of the template that the result does not keep
+
+    @property
+    def alike(self) -> h5py.Dataset | None:
+        """The template, or None if its shape differs, such as that of an array of which a rank gets a part."""
+        return self.template if self.template is not None and self.template.shape == self.shape else None
 
     @classmethod
     def of(cls, buffer: Array, old: h5py.File | None, cells: Cells) -> _Result:
@@ -69,7 +73,6 @@ class _Result(NamedTuple):
         with suppress(KeyError, OSError):
             template = None if old is None else old[buffer.origin or name]
         template = template if isinstance(template, h5py.Dataset) else None
-        has_same_shape = template is not None and template.shape == buffer.dimensions
         form = dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.form or buffer.datatype.form
         order: Any = buffer.byte_order if buffer.byte_order in "<>" else "="
         dtype = h5py.string_dtype() if dtype.hasobject and not dtype.metadata else dtype.newbyteorder(order)
@@ -95,13 +98,13 @@ class _Result(NamedTuple):
         has_fill = old is not None or conventions.fill_of_result(attributes, elements) is not None
         if buffer.nullable and (buffer.datatype.is_bool or not has_fill):
             raise DatatypeError(buffer.datatype.label, "has no value for missing elements in hdf5; use `to='parquet'`")
-        plist = _storage_properties(template, dtype) if has_same_shape else h5p.create(h5p.DATASET_CREATE)
+        is_alike = template is not None and template.shape == buffer.dimensions
+        plist = _storage_properties(template, dtype) if is_alike else h5p.create(h5p.DATASET_CREATE)
         if template is not None and has_same_meaning:
             _set_fill(plist, template, None if is_same else elements.newbyteorder("="))
         return cls(
-            name, buffer.dimensions, tid, elements, plist, template, has_same_shape, has_same_meaning, missing,
-            attributes, dropped,
-        )  # fmt: skip
+            name, buffer.dimensions, tid, elements, plist, template, has_same_meaning, missing, attributes, dropped
+        )
 
 
 def _set_fill(plist: Any, template: h5py.Dataset, form: np.dtype | None) -> None:
@@ -208,7 +211,7 @@ def _copy_file(
             for scale in dimension.values():
                 if scale_name := names.get(address(scale.id)):
                     h5ds.attach_scale(new.id, file[f"/{scale_name}"].id, number)
-    _add_dimensions(file, [result for result in results if model.has_history and not result.has_same_shape])
+    _add_dimensions(file, [result for result in results if model.has_history and result.alike is None])
     return names, templates
 
 
@@ -234,7 +237,7 @@ def _copy_attribute_references(old: Any, new: Any, names: Mapping[Any, str]) -> 
 
 
 def _attribute_references(old: Any, new: Any, names: Mapping[Any, str]) -> Iterator[tuple[Any, np.ndarray, str]]:
-    """Yield attributes with references but for scales, those of the new file, and why they cannot be written, or ""."""
+    """Yield attributes with references but `_SCALES`, values for the new file, and a reason if it lacks an object."""
     for attribute in open_attributes(old.id):
         is_null, reason = attribute.get_space().get_simple_extent_type() == h5s.NULL, ""
         if attribute.name not in _SCALES and hierarchy.has_references(attribute.get_type()) and not is_null:
@@ -288,10 +291,9 @@ def _add_dimensions(file: h5py.File, results: Sequence[_Result]) -> None:
 
 def _create_dataset(file: h5py.File, result: _Result) -> None:
     """Create the dataset of a result, with the attributes of its template."""
-    template = result.template
+    template, alike = result.template, result.alike
     result.plist.set_obj_track_times(False)
     # Only chunks can grow, so other layouts lose a larger maximum shape.
-    alike = template if result.has_same_shape else None
     space = alike.id.get_space() if alike is not None and alike.chunks else h5s.create_simple(result.shape)
     lcpl = h5p.create(h5p.LINK_CREATE)
     lcpl.set_create_intermediate_group(True)
@@ -301,7 +303,7 @@ def _create_dataset(file: h5py.File, result: _Result) -> None:
     copied = []
     for attribute in () if template is None else open_attributes(template.id):
         key = text_of(attribute.name)
-        is_kept = result.has_same_shape if key in POSITIONS else result.has_same_meaning
+        is_kept = alike is not None if key in POSITIONS else result.has_same_meaning
         if key in new or (key not in result.dropped and is_kept):
             copied.append(attribute)
     _copy_attributes(copied, dataset, new)
@@ -465,13 +467,8 @@ def _copy_surroundings(model: Model, old: h5py.File, results: Sequence[_Result],
     assert model.source is not None  # noqa: S101 - the old file
     ranges, nbytes = [], model.source.nbytes
     for result in results:
-        template = result.template
-        if (
-            template is None
-            or not result.has_same_shape
-            or result.dropped
-            or address(template.id)[0] != address(old.id)[0]
-        ):
+        template = result.alike
+        if template is None or result.dropped or address(template.id)[0] != address(old.id)[0]:
             return False
         if (start := template.id.get_offset()) is None:
             return False

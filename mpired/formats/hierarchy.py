@@ -153,7 +153,7 @@ class HdfFile(ArrayFile):
             raise
         except (OSError, *ERRORS) as error:  # the library cannot read this array, but perhaps others
             if isinstance(error, OSError) and (is_auxiliary or error.errno is not None):
-                raise  # results could not carry a coordinate that cannot be compared
+                raise  # results could not keep a coordinate that cannot be compared
             reason = f"{name!r} cannot be read ({' '.join(str(error).split())[:200]})"
             return ArrayHeader(name, None, None, label="elements that cannot be read", reason=reason)
 
@@ -230,7 +230,7 @@ class HdfFile(ArrayFile):
         hint = "set HDF5_PLUGIN_PATH"
         if names.keys() <= _FILTERS.keys() and "hdf5plugin" not in sys.modules:
             hint = f"install it with {installation('hdf5plugin')}"
-        if is_auxiliary:  # results could not carry a coordinate that cannot be compared
+        if is_auxiliary:  # results could not keep a coordinate that cannot be compared
             raise BufferFileError(self._source.name, f"{reason}; {hint}")
         label = f"elements encoded by {filter_list}"
         return ArrayHeader(name, None, dataset.shape, label=label, reason=reason, hint=hint, keeps=False)

@@ -283,7 +283,7 @@ class _ZarrPlan(NamedTuple):
     documents: Mapping[str, bytes]  # of all nodes by key, with the chunks of changed coordinates
     new: Mapping[str, Missing | None]  # the rules for missing elements of results, by path
     source: Source | None  # the model
-    copied: Sequence[str]  # keys of the model that are copied: chunks of kept arrays, files of other programs
+    copied: Sequence[str]  # keys of the model: chunks of kept arrays, and in place the files of other programs
 
 
 def prepare(model: Model) -> Encoder:
@@ -325,7 +325,7 @@ def _plan(model: Model) -> _ZarrPlan:
         copied = []
         if old is not None:
             unchanged: set[str | None] = {*kept} - cells.values.keys()
-            unchanged |= {None} if model.in_place else set()
+            unchanged |= {None} if model.in_place else set()  # None is the array of the files of other programs
             names = (name for name in old.names if unchanged and name.rpartition("/")[2] not in STORE_DOCUMENTS)
             copied = [name for name in names if array_of_chunk(name, arrays) in unchanged]
         return _ZarrPlan({key: documents[key].to_bytes() for key in keys}, new, model.source, copied)

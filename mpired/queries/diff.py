@@ -35,8 +35,9 @@ from mpired.errors import (
     number,
 )
 from mpired.formats import RAW, Array, InputOptions, RankFile, RankObject, open_rank
-from mpired.formats.array import REGISTERED, blocks, stored_array
+from mpired.formats.array import blocks, stored_array
 from mpired.formats.cells import TimeChange, units_of
+from mpired.formats.convert import OF_A_PACKAGE
 from mpired.formats.decoding import decode_worker
 from mpired.formats.rank import ELSEWHERE, missing_arrays_text
 from mpired.formats.recognise import decompressed
@@ -239,7 +240,7 @@ class _ArrayPair(NamedTuple):
         stored = [*map(stored_array, self.arrays)]
         for array in stored:
             # A dtype that is combined as a wider one, such as bfloat16, has its name in the file.
-            is_widened = array.stored.isbuiltin == REGISTERED
+            is_widened = array.stored.isbuiltin == OF_A_PACKAGE
             names[(array.stored.name, None) if is_widened else (str(array.datatype), dtype_name(array.datatype))] = None
         label, dtypes = (" beside ".join(filter(None, column)) for column in zip(*names, strict=True))
         difference, ulp = (largest and largest[1] for largest in differences.largest)
@@ -340,7 +341,7 @@ class _Comparison:
             differences = _Differences(missing=counts, examples=tuple(examples))
             for block in (a, b):
                 block[~(valid[0] & valid[1])] = np.zeros((), block.dtype)
-        narrow = first.stored if first.stored.isbuiltin == REGISTERED and first.stored == second.stored else None
+        narrow = first.stored if first.stored.isbuiltin == OF_A_PACKAGE and first.stored == second.stored else None
         for component, part in enumerate(parts(a, b, datatype, narrow)):
             differs = differing(part, self.tolerance)
             mask |= differs
@@ -450,9 +451,9 @@ def _compare_files(
     result = Difference(not listed, a.source.name, b.source.name, buffers=tuple(listed), noun=a.format.noun)
     arrays = list(zip(a.buffers, b.buffers, strict=False))
     datatypes = [common_type(left.datatype, right.datatype, tolerance) for left, right in arrays]
-    labels, hints = ("B ", f"A ({a.source.name!r})"), dict.fromkeys(HINTS, "")  # which are for reductions
+    labels, hints = ("B", f"A ({a.source.name!r})"), dict.fromkeys(HINTS, "")  # which are for reductions
     try:
-        check_alike(b, a.buffers, labels, hints, lambda number: None if datatypes[number] else "")
+        check_alike(b, a.buffers, labels, hints, lambda i: None if datatypes[i] else "")
     except (CountError, DatatypeError) as error:
         reason = str(error)
         if incomparable and len(incomparable) == len(arrays) and isinstance(error, DatatypeError):

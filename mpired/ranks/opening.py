@@ -303,7 +303,7 @@ def compare(label: str, file: RankFile, reference: tuple[str, RankFile], inputs:
     pairs = zip(arrays, models, strict=False)
     if len(arrays) == len(models) and not any(array.reader or array[1:] != model[1:] for array, model in pairs):
         return True
-    labels = f"{label} ", f"{reference[0]} ({reference[1].source.name!r})"
+    labels = label, f"{reference[0]} ({reference[1].source.name!r})"
     check_alike(file, models, labels, HINTS, partial(_datatype_hint, inputs, arrays, models))
     return False
 
@@ -315,26 +315,27 @@ def check_alike(
     hints: Mapping[str, str],
     datatype_hint: Callable[[int], str | None],
 ) -> None:
-    """Raise an error if the arrays of a file differ from others, with the labels of both in the message.
+    """Raise an error if the arrays of a file differ from others, with the labels of both, or "", in the message.
 
-    `hints` has the end of the message for each kind of difference that is an error. `datatype_hint` returns that about
-    the datatypes of the array with a number, or None if these may differ.
+    `hints` has the end of the message for each kind of difference that is an error. `datatype_hint` returns the end for
+    the datatypes of the arrays in a position, or None if these may differ.
     """
-    (this, other), names = labels, [array.name for array in file.buffers]
+    has, other, names = f"{labels[0]} has".lstrip(), labels[1], [array.name for array in file.buffers]
     if len(names) != len(models):
-        lacking = missing_arrays_text("this file", names, other.partition(" (")[0], [model.name for model in models])
+        short = other.partition(" (")[0] if other.endswith(")") else other  # without a path in parentheses
+        lacking = missing_arrays_text("this file", names, short, [model.name for model in models])
         noun = file.format.noun if file.format else "array"
-        reason = f"{this}has {number(len(names), noun)}, but {other} has {len(models)}{lacking}"
+        reason = f"{has} {number(len(names), noun)}, but {other} has {len(models)}{lacking}"
         raise CountError(file.source.name, f"{reason}{hints['number']}")
     for i, (array, model) in enumerate(zip(file.buffers, models, strict=True)):
         for kind, value, expected in _differences(array, model):
             if (hint := datatype_hint(i) if kind == "datatype" else hints.get(kind)) is not None:
                 error = DatatypeError if kind in {"name", "datatype", "fields"} else CountError
-                raise error(array.source.name, f"{this}has {value}, but {other} has {expected}{hint}")
+                raise error(array.source.name, f"{has} {value}, but {other} has {expected}{hint}")
 
 
 def _differences(array: Array, model: Array) -> Iterator[tuple[str, str, str]]:
-    """Yield the kinds of differences between two arrays, each with the descriptions of both for messages."""
+    """Yield the kinds of differences between two arrays, each with the values of both for messages."""
     dims, others = array.dims, model.dims
     pairs = zip(dims, others, strict=True) if len(dims) == len(others) else ()
     if any(dim != other and dim in others and not dim.startswith("phony_dim_") for dim, other in pairs if dim):

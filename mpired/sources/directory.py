@@ -42,7 +42,7 @@ def strange_files(path: str) -> Iterator[str]:
 
 
 def array_of_chunk(name: str, arrays: Collection[str]) -> str | None:
-    """Return the path of the array, among these, of which a file of a store is a chunk; else None."""
+    """Return the path of the array to which a file of a store belongs as a chunk, or None."""
     parts = name.split("/")
     paths = {"/".join(parts[:depth]): "/".join(parts[depth:]) for depth in range(len(parts))}
     return next((path for path, key in paths.items() if path in arrays and _CHUNK.fullmatch(key)), None)

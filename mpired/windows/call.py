@@ -157,7 +157,7 @@ def _element_request(
 
 
 _ALL: Options = checked(RANKING, {})
-_ORIGIN_HINTS = {"number": "", "count": "", "shape": ""}  # of `check_alike`, which compares origins
+_ORIGIN_HINTS = {"number": "", "count": "", "shape": ""}  # for `check_alike`: origins may differ otherwise
 
 
 def _request(
@@ -184,8 +184,8 @@ def _request(
         component = common if wide is None else component
     inputs = inputs._replace(datatype=component, op_groups=op.groups, nullable=op.rules.nulls != "error")
     placement = Placement.of(options, len(names), context, target)
-
-    datatype_hint = "" if ranking["skip_bad"] and wide is None else None  # else only the target has to have the same
+    # With `skip_bad`, origins with another datatype than the first are skipped; else only that of the target counts.
+    datatype_hint = "" if ranking["skip_bad"] and wide is None else None
 
     def inspect(opened: OpenedRanks, origin: OriginLike, inputs: InputOptions, _number: int) -> list[Origin]:
         arrays = open_origin(origin, inputs, options, derived)

@@ -17,7 +17,7 @@ from mpired.formats import Array
 from mpired.formats.convert import OF_A_PACKAGE, as_in, lost_numbers
 from mpired.formats.missing import masked
 from mpired.ops.op import Overflow, Steps, by_op, run, warn_of_overflow
-from mpired.ops.state import Elements, fill_value, union, valid_of
+from mpired.ops.state import Elements, fill_value, valid_of
 from mpired.ops.table import REPLACE
 from mpired.windows.origin import Origin, gather, view_at_each_byte
 from mpired.windows.placement import Batch, Pass, WindowSelection
@@ -125,8 +125,7 @@ class BatchElements:
     # even if it equals a fill value.
 
     def __init__(self, elements: np.ndarray, not_null: np.ndarray | None, op: ops.Op, window: Array) -> None:
-        self.elements, self._op, self._datatype = elements, op, window.datatype
-        self._package_form = window.stored if window.stored.isbuiltin == OF_A_PACKAGE else None
+        self.elements, self._op, self._datatype, self._stored = elements, op, window.datatype, window.stored
         self._are_masked = op.rules.leaves_out
         self._propagates, self._replaces = op.rules.nulls == "propagate", op.kernel is REPLACE.kernel
         if self._are_masked:
@@ -167,17 +166,14 @@ class BatchElements:
                         self.elements = new
                     else:
                         self.elements[where] = new
-            form = self._package_form if is_last else None
-            overflowed = overflowed if form is None else union(overflowed, self._lost(where, len(values), form))
+            is_narrowed = is_last and self._stored.isbuiltin == OF_A_PACKAGE
+            if is_narrowed and (lost := lost_numbers(self.elements[where], self._stored)) is not None:
+                # Of many values that are combined into one element, the last overflows.
+                lost = np.append(np.zeros(len(values) - len(lost), np.bool_), lost)
+                overflowed = lost if overflowed is None else overflowed | lost
             if overflowed is not None:
                 first = int(np.arange(origin.count)[pass_.origin][overflowed.argmax()])
                 yield Overflow(int(np.count_nonzero(overflowed)), 0, first, rank)
-
-    def _lost(self, where: slice | np.ndarray, count: int, form: np.dtype) -> np.ndarray | None:
-        """Return the mask of `count` values whose results a form of a package does not hold; None if it holds all."""
-        lost = lost_numbers(self.elements[where], form)
-        # Of many values into one element, the last.
-        return None if lost is None else np.append(np.zeros(count - len(lost), np.bool_), lost)
 
     def _combine_masked(
         self, where: slice | np.ndarray, values: np.ndarray, not_null: np.ndarray | None, apply: Steps

@@ -294,7 +294,7 @@ class Placement(NamedTuple):
         check_layout(window, "`target_type`")
         name, elements = window.source.name, self.typemap.elements(count or 1, start)
         # Checked before the positions of all elements are in memory: there may be any number.
-        if elements.of.size and elements.copies:
+        if elements.of.size:
             check_range(name, *elements.reach, window.nbytes)
             if elements.copies * elements.of.size > window.nbytes:
                 reason = f"`target_type` has more bytes than the window, {window.nbytes}, so that its elements overlap"

@@ -37,7 +37,7 @@ from mpired.windows.origin import Origin, choose_open, file_of
 from mpired.windows.placement import OriginShape
 from mpired.windows.targets import CreatedMeanwhile, WindowFile, make_window, open_window, plan_window
 
-# The ends of messages by the kind of difference between an origin and a target of one array, or of several.
+# For `check_alike`: the ends of messages about an origin and a target with one array, or with several.
 _HINTS_OF_ONE = {"number": "; choose with `columns`", "fields": "; save both in one order"}
 _HINTS = {**_HINTS_OF_ONE, "name": "; choose those of both with `columns`"}
 
@@ -328,9 +328,9 @@ def _check_one(target: WindowFile) -> None:
         raise UsageError(target.name, f"{reason}; choose one with `columns`")
 
 
-def _datatype_hint(wide: Datatype | None, target: Sequence[Array], origin: Sequence[Array], number: int) -> str | None:
+def _datatype_hint(wide: Datatype | None, target: Sequence[Array], origin: Sequence[Array], i: int) -> str | None:
     """Return the hint about the datatypes of an origin and a target; None if they may differ by `accumulate_in`."""
-    if wide is not None and holds(target[number].datatype, origin[number].datatype):
+    if wide is not None and holds(target[i].datatype, origin[i].datatype):
         return None
     types, hint = [array.datatype for array in target], ""
     if wide is None and all(holds(row, array.datatype) for row, array in zip(types, origin, strict=True)):

@@ -46,6 +46,7 @@ REFUSED = [
     ("--op ./f.py:g t.npy o.npy", 3, "user-defined"),
     ("--op quantile:0.5 t.npy o.npy", 3, "quantile: is for reductions only"),
     ("--op sum t.npy shape.npy", 3, "shape (4, 3)"),
+    ("--op sum two.npz 'one (1).npz' two.npz", 3, "has 2 arrays, but 'one (1).npz' has 1, and 'one (1).npz' lacks 'b'"),
     ("--op sum --disp-unit 1 --target-disp 73 t.npy o.npy", 3, "from byte 73 to 97, outside of the window of 96 bytes"),
     ("--op sum --target-disp -1 t.npy o.npy", 3, "is negative"),
     ("--op sum --target-disp 99999999999999999999 t.npy o.npy", 3, "window"),
@@ -92,6 +93,8 @@ def test_refusals(tmp_path):
     np.save(tmp_path / "bad.npy", np.array([0, 12, 1]))
     np.save(tmp_path / "long.npy", np.array([0, 2, 1, 3]))
     pq.write_table(pa.table({"i": [0, None, 1]}), tmp_path / "null.parquet")
+    np.savez(tmp_path / "one (1).npz", a=np.ones(3))
+    np.savez(tmp_path / "two.npz", a=np.ones(3), b=np.ones(3))
     (tmp_path / "t.bin").write_bytes(bytes(96))
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "fifo")
