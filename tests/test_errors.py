@@ -22,12 +22,11 @@ def _kinds(kind: type[MpiredError]):
         yield from _kinds(each)
 
 
-def _ranks_error() -> RanksError:
-    missing = FileNotFoundError(errno.ENOENT, "No such file or directory", "r1.npy")
-    return RanksError(4, [errors.CountError("r0.npy", "has count 3"), missing], "outputs")
-
-
-MADE = {RanksError: _ranks_error, WorkerError: lambda: WorkerError("worker pool", "a worker died", -9)}
+TWO = errors.CountError("r0.npy", "has count 3"), FileNotFoundError(errno.ENOENT, "No such file", "r1.npy")
+MADE = {
+    RanksError: lambda: RanksError(4, [*TWO], "outputs"),
+    WorkerError: lambda: WorkerError("worker pool", "a worker died", -9),
+}
 
 
 def test_an_error_is_the_same_after_it():

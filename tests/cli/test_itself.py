@@ -15,15 +15,11 @@ COMMANDS = cli.list_commands(click.Context(cli))
 WIDTH = 80
 
 
-def _help(*words, cwd):
-    outcome = run(*words, "--help", cwd=cwd, env={"COLUMNS": "200"})
-    assert (outcome.status, outcome.err) == (0, "")
-    return outcome.out.decode()
-
-
 def test_help_of_all(tmp_path):
-    text = _help(cwd=tmp_path)
-    assert run("help", cwd=tmp_path, env={"COLUMNS": "200"}).out.decode() == text
+    outcome = run("--help", cwd=tmp_path, env={"COLUMNS": "200"})
+    assert outcome == run("help", cwd=tmp_path, env={"COLUMNS": "200"})
+    assert (outcome.status, outcome.err) == (0, "")
+    text = outcome.out.decode()
     assert max(map(len, text.splitlines())) <= WIDTH
     assert [name for name in COMMANDS if f"\n  {name} " not in text] == []
 

@@ -153,16 +153,12 @@ NAT = -(2**63)
 OPS = {"max": np.maximum, "min": np.minimum, "sum": np.add}
 
 
-def arrays_of(code: str) -> list[np.ndarray]:
-    """Return three arrays, the elements of which meet NaT as the lower operand, the upper one, and both."""
-    rows = ([1, 5, -7, NAT, 8, NAT], [2, 3, -9, 4, NAT, NAT], [0, 3, 11, 4, 4, 4])
-    return [np.array(row, "i8").view(code) for row in rows]
-
-
 @pytest.mark.parametrize("code", CODES)
 def test_arrays_give_what_numpy_makes_of_them(code, tmp_path):
     """NaT propagates, and the result has the dtype of the ranks, as an array and as a file."""
-    ranks = arrays_of(code)
+    # The elements meet NaT as the lower operand, the upper one, and both.
+    rows = ([1, 5, -7, NAT, 8, NAT], [2, 3, -9, 4, NAT, NAT], [0, 3, 11, 4, 4, 4])
+    ranks = [np.array(row, "i8").view(code) for row in rows]
     names = [f"r{i}.npy" for i in range(len(ranks))]
     for name, each in zip(names, ranks, strict=True):
         np.save(tmp_path / name, each)

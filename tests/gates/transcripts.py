@@ -253,11 +253,6 @@ def write(path: Path, records: Records) -> None:
     path.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
 
 
-def _chosen(options: argparse.Namespace, old: Records) -> list[str]:
-    chosen = [case for case in cases() if in_part(case, 0, options.part) and options.only in case]
-    return [case for case in chosen if case not in old] if options.add else chosen
-
-
 def main() -> int:
     """Record or compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -269,7 +264,9 @@ def main() -> int:
     options = parser.parse_args()
     restore_signals()
     old = read(options.records) if options.records.exists() else {}
-    new = records_of(_chosen(options, old), os.cpu_count() or 1)
+    chosen = [case for case in cases() if in_part(case, 0, options.part) and options.only in case]
+    chosen = [case for case in chosen if case not in old] if options.add else chosen
+    new = records_of(chosen, os.cpu_count() or 1)
     complete = not options.add and options.part == 1 and not options.only
     accepted = [] if options.record or options.add else Accepted.read()
     texts, used = compared(old, new, accepted)
