@@ -23,10 +23,7 @@ def _kinds(kind: type[MpiredError]):
 
 
 TWO = errors.CountError("r0.npy", "has count 3"), FileNotFoundError(errno.ENOENT, "No such file", "r1.npy")
-MADE = {
-    RanksError: lambda: RanksError(4, [*TWO], "outputs"),
-    WorkerError: lambda: WorkerError("worker pool", "a worker died", -9),
-}
+MADE = {RanksError: lambda: RanksError(4, [*TWO], "outputs"), WorkerError: lambda: WorkerError("workers", "died", -9)}
 
 
 def test_an_error_is_the_same_after_it():
