@@ -72,7 +72,7 @@ _DESCRIPTIVE = (
 )  # fmt: skip
 _FACTOR = r"([^\W\d¹²³⁰⁴-⁹]+)(-?\d+)?"  # of a unit: a name and its power
 _NO_UNITS = ("", "1", "-", "none", "no unit", "no units", "unitless", "dimensionless")
-_NETCDF_NAME = re.compile(r"[A-Za-z0-9_\x80-\U0010ffff]([^\x00-\x1f/\x7f]*[^\x00-\x20/\x7f])?")
+_NETCDF_NAME = re.compile(r"([A-Za-z0-9_]|[^\x00-\x7f])([^\x00-\x1f/\x7f]*[^\x00-\x20/\x7f])?")
 _MAX_NAME_NBYTES = 256
 # netCDF's fill values of elements that were never written.
 _FILLS = {
