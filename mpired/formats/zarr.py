@@ -361,9 +361,6 @@ def _create_array(documents: _Buffers, buffer: Array, store: Store | None, cells
         attributes, fill = {**attributes, conventions.FILL: mark}, default[()]  # in the form of xarray
     if is_copy and store is not None:
         documents |= {key: store.buffers[key] for key in store.keys_of(path)}
-        array = documents.array(path)
-        if array.shape != shape:
-            array.resize(shape)
     else:
         settings = _layout(old, shape, stored, version)
         if old is None and version > _V2 and any(names):
