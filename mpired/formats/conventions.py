@@ -54,11 +54,11 @@ _COORDINATE_PATTERNS = {
     "units": re.compile(r"\s*(\w+\s+since\s.*|degrees?_?(north|east|N|E)\s*)", re.IGNORECASE | re.DOTALL),
 }
 _AUXILIARY_NAMES = ("gw", "area", "date", "datesec")  # of weights, areas and dates that models write without attributes
-POSITIONS = (
+# Attributes with the positions of elements, which do not depend on the meaning of the values.
+_POSITIONS = (
     "coordinates", "grid_mapping", "cell_measures", "coordinate_interpolation", "geometry", "mesh", "location",
     "location_index_set", DIMENSIONS, "_Netcdf4Coordinates", "DIMENSION_LABELS",
 )  # fmt: skip
-"""Attributes with the positions of elements, which do not depend on the meaning of the values."""
 METHODS, ANCILLARY = "cell_methods", "ancillary_variables"
 DTYPE = "dtype"  # of xarray: the type of the values, such as bool, if the elements have another type
 MEANING = (
@@ -151,6 +151,11 @@ def missing(attributes: Attributes, dtype: np.dtype) -> Missing | None:
     low, high = (next(iter(numbers(attributes, name, 1)), None) for name in (MINIMUM, MAXIMUM))
     low, high = numbers(attributes, RANGE, 2) or (low, high)
     return Missing(values, low, high) if values or (low, high) != (None, None) else None
+
+
+def keeps_attribute(key: str, *, same_shape: bool, same_meaning: bool) -> bool:
+    """Return whether a result keeps an attribute of the array on which it is modelled."""
+    return same_shape if key in _POSITIONS else same_meaning
 
 
 def with_sign(attributes: Attributes, dtype: np.dtype) -> tuple[Attributes, np.dtype]:

@@ -29,7 +29,7 @@ from mpired.files import calls, copying
 from mpired.formats import conventions, hierarchy
 from mpired.formats.array import Array
 from mpired.formats.arrays import copy_whole, selections
-from mpired.formats.conventions import POSITIONS, Attributes, octets_of, text_of
+from mpired.formats.conventions import Attributes, octets_of, text_of
 from mpired.formats.hierarchy import DIMENSION_ONLY, HdfFile, address, open_attributes
 from mpired.formats.layout import encoded
 from mpired.formats.missing import Missing
@@ -303,7 +303,7 @@ def _create_dataset(file: h5py.File, result: _Result) -> None:
     copied = []
     for attribute in () if template is None else open_attributes(template.id):
         key = text_of(attribute.name)
-        is_kept = alike is not None if key in POSITIONS else result.has_same_meaning
+        is_kept = conventions.keeps_attribute(key, same_shape=alike is not None, same_meaning=result.has_same_meaning)
         if key in new or (key not in result.dropped and is_kept):
             copied.append(attribute)
     _copy_attributes(copied, dataset, new)

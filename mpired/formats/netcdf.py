@@ -287,7 +287,7 @@ def _new_variable(buffer: Array, old: _ClassicHeader, dimensions: dict[str, int]
     attributes = {
         key: value
         for key, value in template.attributes.items()
-        if (has_same_shape if key in conventions.POSITIONS else has_same_meaning)
+        if conventions.keeps_attribute(key, same_shape=has_same_shape, same_meaning=has_same_meaning)
     }
     template = replace(template, attributes=attributes)
     if not has_same_shape:

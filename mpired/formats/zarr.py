@@ -342,7 +342,6 @@ def _create_array(documents: _Buffers, buffer: Array, store: Store | None, cells
     attributes, fill, has_same_type = _model_attributes(old, buffer, dtype)
     names = [name or None for name, _ in buffer.axes]
     if old is not None and old.shape != shape:  # a part that a rank gets
-        attributes = {key: value for key, value in attributes.items() if key not in conventions.POSITIONS}
         names = [next(conventions.dimension_names("", length)) for length in shape if buffer.dims]
         attributes |= {conventions.DIMENSIONS: names} if names and version == _V2 else {}
         old, has_same_type = None, False
@@ -390,9 +389,15 @@ def _model_attributes(old: Any, buffer: Array, dtype: np.dtype) -> tuple[dict[st
     if old is None:
         return {}, None, False
     values, form = conventions.with_sign(_attributes(old), old.dtype)
-    attributes, fill = dict(old.metadata.attributes), old.fill_value
-    if buffer.origin != buffer.own_name:  # its values have another meaning
-        return {key: value for key, value in attributes.items() if key in conventions.POSITIONS}, None, False
+    has_same_shape, has_same_meaning = old.shape == buffer.dimensions, buffer.origin == buffer.own_name
+    fill = old.fill_value
+    attributes = {
+        key: value
+        for key, value in old.metadata.attributes.items()
+        if conventions.keeps_attribute(key, same_shape=has_same_shape, same_meaning=has_same_meaning)
+    }
+    if not has_same_meaning:
+        return attributes, None, False
     is_packed = conventions.packing(values, form) is not None
     is_specified = old.dtype.names is None or old.metadata.zarr_format == _V2  # version 3 does not specify structures
     if not is_packed and is_specified and has_same_components(buffer.datatype, form):
