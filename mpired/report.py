@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mpired import codecs
 from mpired.datatypes import Datatype, Group, beside
 from mpired.datatypes.dtypes import dtype_name
+from mpired.datatypes.predefined import column_names
 from mpired.errors import MpiredWarning, OverflowWarning, SkippedWarning, number
 from mpired.formats import FlatLayout
 from mpired.formats.array import stored_array
@@ -87,8 +88,8 @@ def _describe_elements(buffers: Sequence[dict[str, Any]], nan: str | None, rules
 
 def _packed_name(name: str) -> str:
     """Return the name of a packed array: of pairs with generated indices, which are not packed, that of the values."""
-    values, _, index = name.rpartition(",")
-    return values if index == f"{values}_index" else name
+    values = name.rpartition(",")[0]
+    return values if values and name == ",".join(column_names(values)) else name
 
 
 def _where(path: str) -> str:
