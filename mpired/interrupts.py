@@ -57,21 +57,18 @@ class HoldInterrupt:
         if self in _calls.values():
             end.append(_RestoreHandler())
             _calls.clear()
-            pending.clear()
             if self.has_come and kind is not KeyboardInterrupt:
                 self.later = self.later or _InterruptLater()
 
-    def _keep(self, number: int, _frame: object) -> None:
+    def _keep(self, *_: object) -> None:
         """Handle ctrl-C."""
         is_urgent, self.has_come = self.has_come or self.is_interruptible, True
-        pending.append(number)
         if not _calls:
             self.later = self.later or _InterruptLater()
         elif is_urgent:
             raise_pending()
 
 
-pending: list[int] = []  # signals of ctrl-C during a call; loops look here before they call `raise_pending`
 _calls: dict[int, HoldInterrupt] = {}  # the call of the main thread, by the thread; empty if ctrl-C is not held back
 
 

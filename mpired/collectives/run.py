@@ -13,7 +13,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any, TypeVar, cast
 
-from mpired import interrupts, log
+from mpired import log
 from mpired.collectives.fold import Fold, ProgressReport, Region, ResultFile, Writers
 from mpired.collectives.plan import Plan, Result, Segment
 from mpired.collectives.table import Share, arrays_in, operand
@@ -187,17 +187,13 @@ def fold(plan: Plan, targets: Sequence[ResultFile], context: Context) -> Plan:
         sample = {os.path.dirname(draft.path): draft for draft in drafts}  # a draft in each folder
         is_sent = not probe.all_write(plan.engine.runner, list(sample.values()))
     is_function = any(op.is_function for op in plan.ops)
-    reports: list[ProgressReport] = []
     with closing(decoding.Decoder()) if is_function else nullcontext() as decoder, ExitStack() as stack:
         decoded = plan
         if decoder is not None:  # a function runs in this process, and libraries decode in a worker
             decoded = plan._replace(buffers=tuple(tuple(map(decoder.decoding, ranks)) for ranks in plan.buffers))
         work = stack.enter_context(closing(Fold(decoded, tuple(targets), sends=is_sent)))
         progress = stack.enter_context(run_segments(plan, work, context))
-        for report in _write_received(plan, targets, progress) if is_sent else progress:
-            if interrupts.pending:
-                interrupts.raise_pending()
-            reports.append(report)
+        reports = list(log.track(_write_received(plan, targets, progress) if is_sent else progress))
     if any(report.overflow or report.nunset or report.nmasked for report in reports):
         _warn(plan, targets, reports)
     return plan.with_count(max(report.stop for report in reports)) if plan.has_unknown_length else plan

@@ -98,8 +98,7 @@ class OpenedRanks:
         with prefetch_ranks(arguments, inputs.context) as context:
             inputs = inputs._replace(context=context)  # one context for all ranks: it remembers the last header
             for number, argument in enumerate(arguments):
-                if interrupts.pending:
-                    interrupts.raise_pending()
+                interrupts.raise_pending()
                 try:
                     file = inspect(self, argument, inputs, number)
                 except (MpiredError, OSError, ExceptionGroup) as error:
