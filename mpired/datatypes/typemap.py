@@ -122,6 +122,10 @@ class TypeMap:
         """Return the run of `count` elements one extent apart, the first at `disp` bytes."""
         return Run(self, disp, count, self.extent)
 
+    def reach(self, count: int, disp: int = 0) -> tuple[int, int]:
+        """Return the first byte of all these elements, and the end of the last; both are 0 without elements."""
+        return self.elements(count, disp).reach if count * self.size else (0, 0)
+
     def inside(self, is_end: Callable[[TypeMap], bool]) -> list[TypeMap]:
         """Return the type maps of the tree, each once and after the maps in it; the last is this map."""
         # Maps inside an end are left out.

@@ -117,6 +117,5 @@ class InputOptions(NamedTuple):
         if self.count is None or self.datatype is None:
             return None
         if self.spreads(self.datatype):
-            elements = self.datatype.typemap.elements(self.count, self.offset)
-            return elements.reach[1] if self.count * self.datatype.size else 0
+            return self.datatype.typemap.reach(self.count, self.offset)[1]
         return self.start(self.datatype) + self.count * self.stored(self.datatype).itemsize

@@ -54,7 +54,7 @@ class Records:
     @property
     def reach(self) -> tuple[int, int]:
         """The offset of the first byte of all elements, and of the byte after the last; both 0 without elements."""
-        return self.part(0, self.count).reach if self.nbytes else (0, 0)
+        return self.datatype.typemap.reach(self.count, self.offset)
 
     @property
     def end(self) -> int:

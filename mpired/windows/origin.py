@@ -202,7 +202,7 @@ def _open_derived(array: Array, derived: Datatype, first: int, count: int | None
             raise UsageError("`origin_count`", f"is needed, because {derived} has extent {typemap.extent}")
         count = available // typemap.extent + 1 if available >= 0 else min(array.nbytes, 1)
     # Checked before the positions of all elements are in memory: there may be any number.
-    start, stop = typemap.elements(count, first * itemsize).reach if count * typemap.size else (0, 0)
+    start, stop = typemap.reach(count, first * itemsize)
     if start < 0 or stop > array.nbytes:
         bounds = f"from byte {start} to {stop}"
         raise CountError(name, f"`origin_type` and `origin_count` reach {bounds}, but it has {array.nbytes} bytes")
