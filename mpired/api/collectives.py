@@ -28,43 +28,40 @@ from mpired.report import Summary, summarise
 Ranks: TypeAlias = Several[Rank]
 
 
-def _collective(name: str) -> Callable[..., Any]:
-    """Return the function of a collective, without the conversion of its options."""
+def _call(
+    name: str, ranks: Ranks, op: Ops, *, output: PathLike | None = None, context: Context, **keywords: Any
+) -> Any:
+    """Run a collective; return the summary of the files, or the arrays of the root, the ranks or both groups."""
     collective = COLLECTIVES[name]
-
-    def function(ranks: Ranks, op: Ops, *, output: PathLike | None = None, context: Context, **keywords: Any) -> Any:
-        """Run a collective; return the summary of the files, or the arrays of the root, the ranks or both groups."""
-        options = {**DEFAULTS, **keywords, **collective.fixed}
-        with connected(options) as engine:
-            context, arguments = context._replace(engine=engine), as_ranks(ranks)
-            if options["group_b"]:
-                group_b = as_ranks(options["group_b"], "`group_b`", "rank {} of group B")
-                options = {**options, "group_b": ordered(group_b, options)}
-            arguments = rank_list(arguments, options)
-            inputs = [*arguments, *(options["group_b"] or ())]
-            if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
-                path = output if output is None or isinstance(output, str) else as_path(output, "output")
-                plan = partial(plan_call, name, arguments, op, path, options)
-                with log.collect_warnings(also=log.warn_caller) as warnings:
-                    call = retry(plan, inputs, context, runs=True)
-                return summarise(call, warnings)
-            for keyword in ("to", "overwrite", "link", "header", "level", "provenance"):
-                if options[keyword] != DEFAULTS[keyword]:
-                    raise UsageError(f"`{keyword}`", "is for files; name them with `output`, or leave it out")
-            request = partial(read_request, collective, arguments, op, options)
-            by_op = is_list(op)
-            groups = retry(lambda context: _results(request(context), by_op=by_op), inputs, context)
-        if collective.to_root:
-            return groups[0][options["root"]]
-        return groups[0] if len(groups) == 1 else tuple(groups)
-
-    return function
+    options = {**DEFAULTS, **keywords, **collective.fixed}
+    with connected(options) as engine:
+        context, arguments = context._replace(engine=engine), as_ranks(ranks)
+        if options["group_b"]:
+            group_b = as_ranks(options["group_b"], "`group_b`", "rank {} of group B")
+            options = {**options, "group_b": ordered(group_b, options)}
+        arguments = rank_list(arguments, options)
+        inputs = [*arguments, *(options["group_b"] or ())]
+        if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
+            path = output if output is None or isinstance(output, str) else as_path(output, "output")
+            plan = partial(plan_call, name, arguments, op, path, options)
+            with log.collect_warnings(also=log.warn_caller) as warnings:
+                call = retry(plan, inputs, context, runs=True)
+            return summarise(call, warnings)
+        for keyword in ("to", "overwrite", "link", "header", "level", "provenance"):
+            if options[keyword] != DEFAULTS[keyword]:
+                raise UsageError(f"`{keyword}`", "is for files; name them with `output`, or leave it out")
+        request = partial(read_request, collective, arguments, op, options)
+        by_op = is_list(op)
+        groups = retry(lambda context: _results(request(context), by_op=by_op), inputs, context)
+    if collective.to_root:
+        return groups[0][options["root"]]
+    return groups[0] if len(groups) == 1 else tuple(groups)
 
 
 def _documented(declared: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function of the collective whose name, signature and docstring are declared."""
     name = declared.__name__.replace("_", "-")
-    return with_options(*COLLECTIVES[name].options, "progress")(update_wrapper(_collective(name), declared))
+    return with_options(*COLLECTIVES[name].options, "progress")(update_wrapper(partial(_call, name), declared))
 
 
 def _results(request: Request, *, by_op: bool) -> list[list[Any]]:
@@ -240,7 +237,7 @@ def reduce_scatter(
     [5, 7]
     """
     options |= checked(("counts",), {"counts": counts})
-    return _collective("reduce-scatter")(ranks, op, output=output, context=context, **options)
+    return _call("reduce-scatter", ranks, op, output=output, context=context, **options)
 
 
 @_documented
@@ -287,5 +284,5 @@ def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, *, context: Contex
     """
     pair: Any = [as_rank(invec, "invec"), as_path(inoutvec, "inoutvec")]
     log.warn(*log.same_file_warnings([inoutvec], [invec]))
-    summary: Summary = _collective("reduce-local")(pair, op, context=context, **options)
+    summary: Summary = _call("reduce-local", pair, op, context=context, **options)
     return summary
